@@ -4,6 +4,7 @@ use crate::fabric::Fabric;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
 use ccplane_netsim::workload::{FlowSizes, Structure};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with ccplane, each with its text.
@@ -105,14 +106,33 @@ fn default_mss() -> u32 {
     1448
 }
 
-fn default_seed() -> u64 {
+pub(crate) fn default_seed() -> u64 {
     1
 }
 
 /// Whether a text is a plan of a fabric: its first key says so.
 pub fn is_fabric(text: &str) -> bool {
+    is_kind(text, "fabric")
+}
+
+/// Whether the first key of a plan says that it is of this kind.
+pub(crate) fn is_kind(text: &str, kind: &str) -> bool {
     let keys = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    keys.take(1).any(|line| line.replace(' ', "") == "kind=\"fabric\"")
+    keys.take(1).any(|line| line.replace(' ', "") == format!("kind=\"{kind}\""))
+}
+
+/// Parses a plan and checks it; returns its name, which is its file's stem, too.
+pub(crate) fn parse<S: DeserializeOwned, P>(
+    file: &Path,
+    text: &str,
+    check: impl FnOnce(S) -> Result<P, Problem>,
+) -> Result<(String, P), DocumentError> {
+    let refuse = |placed: Placed| DocumentError::at(file, text, placed);
+    let document = document::parse(text).map_err(refuse)?;
+    let source: S = document::value(document.clone()).map_err(refuse)?;
+    let plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
+    let name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
+    Ok((name, plan))
 }
 
 impl FabricPlan {
@@ -121,13 +141,9 @@ impl FabricPlan {
     /// # Errors
     /// The first problem, with its line, column and field.
     pub fn parse(file: &Path, text: &str, repeats: Option<u32>) -> Result<FabricPlan, DocumentError> {
-        let refuse = |placed: Placed| DocumentError::at(file, text, placed);
-        let document = document::parse(text).map_err(refuse)?;
-        let source: Source = document::value(document.clone()).map_err(refuse)?;
-        let mut plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
-        plan.name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
-        plan.repeats = repeats.unwrap_or(plan.repeats);
-        Ok(plan)
+        let (name, plan) = parse(file, text, check)?;
+        let repeats = repeats.unwrap_or(plan.repeats);
+        Ok(FabricPlan { name, repeats, ..plan })
     }
 
     /// How many runs there are.

@@ -121,28 +121,6 @@ proptest! {
 
 /// A program assembled from instructions that the verifier lets through, one after the other.
 fn verified(choices: &mut Choices<'_>) -> Program {
-    const OPS: [Op; 20] = [
-        Op::Bind,
-        Op::Add,
-        Op::Sub,
-        Op::Mul,
-        Op::Div,
-        Op::Eq,
-        Op::Lt,
-        Op::Gt,
-        Op::Le,
-        Op::Ge,
-        Op::Min,
-        Op::Max,
-        Op::MaxWrap,
-        Op::And,
-        Op::Or,
-        Op::Ewma,
-        Op::If,
-        Op::NotIf,
-        Op::History,
-        Op::Policy,
-    ];
     let hook = Hook::ALL[choices.below(Hook::ALL.len())];
     let regs: Vec<RegDecl> =
         [(RegKind::Report, Type::Num), (RegKind::Control, Type::Bool), (RegKind::Local, Type::Num)]
@@ -156,7 +134,7 @@ fn verified(choices: &mut Choices<'_>) -> Program {
     };
     let mut insts = Vec::new();
     while !choices.0.is_empty() && insts.len() < 40 {
-        let op = OPS[choices.below(OPS.len())];
+        let op = Op::ALL[choices.below(Op::ALL.len())];
         let dst = match choices.below(12) {
             0 => Dst::Cwnd,
             1 => Dst::Rate,

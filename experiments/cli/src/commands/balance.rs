@@ -1,40 +1,19 @@
 //! `ccplane run` of a plan of load balancing, and `ccplane train --algorithm path`.
 
+use super::fabric::{SIGNALLED, Written, report_folder, source, stoppable, write};
 use super::{print, print_json};
 use crate::cli::{Backend, Links, RunArgs, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{
-    BALANCE_PLANS, BalanceCell, BalancePlan, BalancingConfig, balance_csv, balance_text, is_balance,
-    learn_paths, play_balance,
+    BALANCE_PLANS, BalancePlan, BalancingConfig, balance_csv, balance_text, is_balance, learn_paths,
+    play_balance,
 };
-use ccplane_runner::plan::PLAN;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The exit code of a process that a signal has stopped.
-const SIGNALLED: u8 = 130;
 
 #[derive(Debug, thiserror::Error)]
-enum BalanceError {
-    #[error("{0}: path's network learns from flows of fabrics that have ended and has no such choice")]
-    NoChoice(&'static str),
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
-}
-
-/// The JSON output of a run.
-#[derive(Serialize)]
-struct Summary<'a> {
-    plan: &'a str,
-    runs: usize,
-    results: &'a Path,
-    report: &'a Path,
-}
+#[error("{0}: path's network learns from flows of fabrics that have ended and has no such choice")]
+struct NoChoice(&'static str);
 
 /// The content of `path.json`, which `--json` prints.
 #[derive(Serialize)]
@@ -49,16 +28,7 @@ struct Trained {
 
 /// Returns the plan of that name or file if it is one of load balancing.
 pub(super) fn find(name: &str, args: &RunArgs) -> Result<Option<BalancePlan>, Failure> {
-    let path = Path::new(name);
-    let repeats = if args.quick { Some(1) } else { args.repeats };
-    let (file, text) = if path.exists() {
-        (path.to_owned(), ccplane_files::document::read(path, PLAN).map_err(Failure::input)?)
-    } else {
-        let Some((_, text)) = BALANCE_PLANS.iter().find(|(shipped, _)| *shipped == name) else {
-            return Ok(None);
-        };
-        (PathBuf::from(format!("{name}.toml")), (*text).to_owned())
-    };
+    let Some((file, text, repeats)) = source(name, args, BALANCE_PLANS)? else { return Ok(None) };
     if !is_balance(&text) {
         return Ok(None);
     }
@@ -80,44 +50,18 @@ pub(super) fn run(plan: &BalancePlan, args: &RunArgs) -> Result<ExitCode, Failur
         let text = format!("{}: {}\n  {uplinks}\n  {names}\n  {} runs\n", plan.name, plan.title, plan.runs());
         return print(&text).map(|()| ExitCode::SUCCESS);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let told = |what: &str| {
-        eprintln!("ccplane: {what}");
-        !stop.load(Ordering::Relaxed)
+    let Some(cells) = stoppable(|cores, told| play_balance(plan, cores, told))? else {
+        return Ok(ExitCode::from(SIGNALLED));
     };
-    match play_balance(plan, cores, &told).map_err(Failure::runtime)? {
-        Some(cells) => finish(plan, args, &cells).map(|()| ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(SIGNALLED)),
-    }
-}
-
-fn finish(plan: &BalancePlan, args: &RunArgs, cells: &[BalanceCell]) -> Result<(), Failure> {
-    let directory = args.report.as_ref().unwrap_or(&args.results);
-    let results = args.results.join(format!("{}.csv", plan.name));
-    let report = directory.join(format!("{}.txt", plan.name));
-    let text = balance_text(plan, cells);
-    write(&results, balance_csv(plan, cells).as_bytes())?;
-    write(&report, text.as_bytes())?;
-    if args.json {
-        return print_json(&Summary {
-            plan: &plan.name,
-            runs: plan.runs(),
-            results: &results,
-            report: &report,
-        });
-    }
-    print(&format!("{text}\n{} runs in {}\nreport: {}\n", plan.runs(), results.display(), report.display()))
-}
-
-fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let failed = |source| Failure::runtime(BalanceError::File { path: path.to_owned(), source });
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-    std::fs::write(path, content).map_err(failed)
+    let text = balance_text(plan, &cells);
+    let written = Written {
+        plan: &plan.name,
+        runs: plan.runs(),
+        results: (args.results.join(format!("{}.csv", plan.name)), balance_csv(plan, &cells)),
+        report: (report_folder(args).join(format!("{}.txt", plan.name)), text.clone()),
+        text,
+    };
+    written.finish(args.json).map(|()| ExitCode::SUCCESS)
 }
 
 pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
@@ -129,7 +73,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
         (args.resume, "--resume"),
     ];
     if let Some((_, option)) = refused.into_iter().find(|(given, _)| *given) {
-        return Err(Failure::input(BalanceError::NoChoice(option)));
+        return Err(Failure::input(NoChoice(option)));
     }
     let began = std::time::Instant::now();
     let command = format!("ccplane train --algorithm path --seed {}", args.seed);

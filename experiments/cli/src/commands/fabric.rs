@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::cli::RunArgs;
 use ccplane_agent::failure::Failure;
-use ccplane_fabric::{FabricPlan, PLANS, Played, csv, html, is_fabric, play, text};
+use ccplane_fabric::{FabricPlan, PLANS, csv, html, is_fabric, play, text};
 use ccplane_runner::plan::PLAN;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The exit code of a process that a signal has stopped.
-const SIGNALLED: u8 = 130;
+pub(super) const SIGNALLED: u8 = 130;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -33,16 +33,76 @@ struct Summary<'a> {
     report: &'a Path,
 }
 
-/// Returns the plan of that name or file if it is one of a fabric.
-pub(super) fn find(name: &str, args: &RunArgs) -> Result<Option<FabricPlan>, Failure> {
+/// The outcome of a plan: files with their content, and what is printed.
+pub(super) struct Written<'a> {
+    pub(super) plan: &'a str,
+    pub(super) runs: usize,
+    pub(super) results: (PathBuf, String),
+    pub(super) report: (PathBuf, String),
+    pub(super) text: String,
+}
+
+impl Written<'_> {
+    /// Writes both files, and prints where they are.
+    pub(super) fn finish(&self, as_json: bool) -> Result<(), Failure> {
+        let Written { plan, runs, results: (results, table), report: (report, page), text } = self;
+        write(results, table.as_bytes())?;
+        write(report, page.as_bytes())?;
+        if as_json {
+            return print_json(&Summary { plan, runs: *runs, results, report });
+        }
+        print(&format!("{text}\n{runs} runs in {}\nreport: {}\n", results.display(), report.display()))
+    }
+}
+
+/// The folder of reports.
+pub(super) fn report_folder(args: &RunArgs) -> &Path {
+    args.report.as_ref().unwrap_or(&args.results)
+}
+
+/// The file and text of a plan of that name or file, and its repetitions; `None` for a name that is not `shipped`.
+pub(super) fn source(
+    name: &str,
+    args: &RunArgs,
+    shipped: &[(&str, &str)],
+) -> Result<Option<(PathBuf, String, Option<u32>)>, Failure> {
     let path = Path::new(name);
     let repeats = if args.quick { Some(1) } else { args.repeats };
-    let (file, text) = if path.exists() {
-        (path.to_owned(), ccplane_files::document::read(path, PLAN).map_err(Failure::input)?)
-    } else {
-        let Some((_, text)) = PLANS.iter().find(|(shipped, _)| *shipped == name) else { return Ok(None) };
-        (PathBuf::from(format!("{name}.toml")), (*text).to_owned())
+    if path.exists() {
+        let text = ccplane_files::document::read(path, PLAN).map_err(Failure::input)?;
+        return Ok(Some((path.to_owned(), text, repeats)));
+    }
+    let text = shipped.iter().find(|(shipped, _)| *shipped == name);
+    Ok(text.map(|(_, text)| (PathBuf::from(format!("{name}.toml")), (*text).to_owned(), repeats)))
+}
+
+/// Plays runs on all cores until a signal stops them; `None` where one did.
+pub(super) fn stoppable<T, E: std::error::Error + 'static>(
+    play: impl FnOnce(usize, &(dyn Fn(&str) -> bool + Sync)) -> Result<Option<T>, E>,
+) -> Result<Option<T>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let told = |what: &str| {
+        eprintln!("ccplane: {what}");
+        !stop.load(Ordering::Relaxed)
     };
+    play(cores, &told).map_err(Failure::runtime)
+}
+
+/// Writes a file, in a folder that is made where it is missing.
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |source| Failure::runtime(FileError { path: path.to_owned(), source });
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    std::fs::write(path, content).map_err(failed)
+}
+
+/// Returns the plan of that name or file if it is one of a fabric.
+pub(super) fn find(name: &str, args: &RunArgs) -> Result<Option<FabricPlan>, Failure> {
+    let Some((file, text, repeats)) = source(name, args, PLANS)? else { return Ok(None) };
     if !is_fabric(&text) {
         return Ok(None);
     }
@@ -66,45 +126,16 @@ pub(super) fn run(plan: &FabricPlan, args: &RunArgs) -> Result<ExitCode, Failure
         checked.push_str(&format!("  {}\n  {} runs\n", names.join(", "), plan.runs()));
         return print(&checked).map(|()| ExitCode::SUCCESS);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let told = |what: &str| {
-        eprintln!("ccplane: {what}");
-        !stop.load(Ordering::Relaxed)
+    let Some(played) = stoppable(|cores, told| play(plan, cores, told))? else {
+        return Ok(ExitCode::from(SIGNALLED));
     };
-    match play(plan, cores, &told).map_err(Failure::runtime)? {
-        Some(played) => finish(plan, args, &played).map(|()| ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(SIGNALLED)),
-    }
-}
-
-fn finish(plan: &FabricPlan, args: &RunArgs, played: &Played) -> Result<(), Failure> {
-    let directory = args.report.as_ref().unwrap_or(&args.results);
-    let results = args.results.join(format!("{}.csv", plan.name));
-    let report = directory.join(format!("{}.html", plan.name));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    for (path, content) in [(&results, csv(plan, played)), (&report, html(plan, played, &command))] {
-        let failed = |source| Failure::runtime(FileError { path: path.clone(), source });
-        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-        std::fs::write(path, content).map_err(failed)?;
-    }
-    if args.json {
-        return print_json(&Summary {
-            plan: &plan.name,
-            runs: plan.runs(),
-            results: &results,
-            report: &report,
-        });
-    }
-    print(&format!(
-        "{}\n{} runs in {}\nreport: {}\n",
-        text(plan, played),
-        plan.runs(),
-        results.display(),
-        report.display()
-    ))
+    let written = Written {
+        plan: &plan.name,
+        runs: plan.runs(),
+        results: (args.results.join(format!("{}.csv", plan.name)), csv(plan, &played)),
+        report: (report_folder(args).join(format!("{}.html", plan.name)), html(plan, &played, &command)),
+        text: text(plan, &played),
+    };
+    written.finish(args.json).map(|()| ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@
 use super::uplinks::Uplinks;
 use crate::error::FabricError;
 use crate::fabric::Fabric;
-use crate::learning::LearningError;
+use crate::learning::{LearningError, integers};
 use crate::trial::Trial;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
@@ -16,7 +16,7 @@ use ccplane_algs::{
 };
 use ccplane_learn::{Architecture, ImitateConfig, Policy, Rng, Targets, regress};
 use ccplane_netsim::workload::{FlowSizes, Split, Structure};
-use ccplane_quantize::{Activation, Options, quantize};
+use ccplane_quantize::Activation;
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Snapshot, SpecError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,8 +32,6 @@ const LOADS_PPM: [u32; 2] = [500_000, 800_000];
 const LARGEST_BYTES: u64 = 20_000_000;
 /// Share of flows that take a path at random in later rounds, Q16.
 const EXPLORE_Q16: i64 = 1 << 14;
-/// Decisions that the integers are fitted to.
-const CALIBRATION: usize = 4096;
 /// Examples of a trial for each of its flows, at most.
 const OF_A_FLOW: usize = 2;
 /// The stream of a training's draws.
@@ -133,7 +131,8 @@ pub fn learn_paths(
             command: command.to_owned(),
             parent: None,
         };
-        snapshot = Some(integers(&policy, &examples, &mut rng)?);
+        let seen = examples.iter().map(|(decision, _)| decision.inputs.to_vec()).collect();
+        snapshot = Some(integers(&policy, seen, &mut rng)?);
         told(&format!("round {}: {} decisions so far", round + 1, examples.len()));
     }
     let snapshot = snapshot.ok_or(LearningError::Fabric(FabricError::NoSnapshot))?;
@@ -196,25 +195,6 @@ fn targets(examples: &[Example], spec: &PolicySpec) -> Targets {
         all.targets.push(cost(outcome) - mean);
     }
     all
-}
-
-fn integers(policy: &Policy, examples: &[Example], rng: &mut Rng) -> Result<Snapshot, LearningError> {
-    let mut seen: Vec<Vec<i32>> = examples.iter().map(|(decision, _)| decision.inputs.to_vec()).collect();
-    rng.shuffle(&mut seen);
-    seen.truncate(CALIBRATION);
-    let options = Options {
-        seed: policy.provenance.seed,
-        provenance: ccplane_snapshot::Provenance {
-            algorithm: policy.spec().algorithm().to_owned(),
-            seed: policy.provenance.seed,
-            steps: policy.provenance.steps,
-            command: policy.provenance.command.clone(),
-            parent: None,
-            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
-        ..Options::default()
-    };
-    Ok(quantize(policy.actor(), policy.spec(), &seen, &options)?)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::uplinks::Uplinks;
 use crate::fabric::Fabric;
-use ccplane_files::document::{self, DocumentError, Placed, Problem};
+use crate::plan::{default_seed, is_kind, parse};
+use ccplane_files::document::{DocumentError, Problem};
 use ccplane_netsim::workload::FlowSizes;
 use serde::Deserialize;
 use std::path::Path;
@@ -86,14 +87,9 @@ struct Source {
     warm_up_flows: usize,
 }
 
-fn default_seed() -> u64 {
-    1
-}
-
 /// Whether a text is a plan of load balancing: its first key says so.
 pub fn is_balance(text: &str) -> bool {
-    let keys = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    keys.take(1).any(|line| line.replace(' ', "") == "kind=\"balance\"")
+    is_kind(text, "balance")
 }
 
 impl BalancePlan {
@@ -102,13 +98,9 @@ impl BalancePlan {
     /// # Errors
     /// The first problem, with its line, column and field.
     pub fn parse(file: &Path, text: &str, repeats: Option<u32>) -> Result<BalancePlan, DocumentError> {
-        let refuse = |placed: Placed| DocumentError::at(file, text, placed);
-        let document = document::parse(text).map_err(refuse)?;
-        let source: Source = document::value(document.clone()).map_err(refuse)?;
-        let mut plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
-        plan.name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
-        plan.repeats = repeats.unwrap_or(plan.repeats);
-        Ok(plan)
+        let (name, plan) = parse(file, text, check)?;
+        let repeats = repeats.unwrap_or(plan.repeats);
+        Ok(BalancePlan { name, repeats, ..plan })
     }
 
     /// How many runs there are.
