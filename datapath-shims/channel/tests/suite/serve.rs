@@ -9,6 +9,7 @@ use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::{Bits, Shape};
 use ccplane_program::compile;
+use ccplane_testing::wait_within;
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{ByeReason, MAJOR, ToDatapath, TurnedAway};
 
@@ -393,14 +394,13 @@ fn a_thread_serves_a_datapath() {
         let now_us = move || start.elapsed().as_micros() as u64;
         let link = ccplane_channel::spawn(&agent.path(), Box::new(toy), now_us, options).unwrap();
         let mut received = Vec::new();
-        while !received.iter().any(|(request, _)| *request == 1) {
-            assert!(start.elapsed() < WOKEN_WITHIN, "{received:?}");
+        wait_within(WOKEN_WITHIN, "an answer to the request", || {
             if agent.take_hellos() {
                 agent.say(&ToDatapath::GetFlows, 1);
             }
             received.extend(agent.received_in_ring());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            received.iter().any(|(request, _)| *request == 1).then_some(())
+        });
         assert!(link.is_connected() && link.commands() > 0);
         drop(link);
         assert!(

@@ -186,10 +186,10 @@ pub fn mishap(traffic: &BulkFlow, what: &str) -> Mishap {
 /// If the last one was shortly before, it waits for as long as shows a stall, and does `meanwhile` then.
 pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile: impl FnMut()) {
     let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
-    while traffic.latest().unwrap().at_us <= shows_us {
+    wait_until("a stall would show", || {
         meanwhile();
-        std::thread::sleep(NAP);
-    }
+        traffic.latest().unwrap().at_us > shows_us
+    });
     traffic.stop();
     let outcome = traffic.finish().unwrap();
     assert_eq!(outcome.samples_dropped, 0);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_module::{DEFAULT_DEVICE, ModuleDatapath};
+use ccplane_testing::wait_within;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -241,11 +242,7 @@ impl Drop for Bulk {
 }
 
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(NAP);
-    }
+    wait_within(PATIENCE, what, || holds().then_some(()));
 }
 
 /// Polls, with heartbeats, until `done` accepts an event. Later events are left for the next call.

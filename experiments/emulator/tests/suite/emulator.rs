@@ -164,7 +164,9 @@ fn a_shape_changes_while_packets_flow() {
     let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(24), 5_000)).unwrap();
     std::thread::scope(|scope| {
         let flow = scope.spawn(|| tcp_bytes(&emulator, PORT, Duration::from_secs(10)));
-        std::thread::sleep(Duration::from_millis(2500));
+        wait_for("a flow that fills the link", || {
+            (emulator.stats().up.delivered_bytes > 3 << 20).then_some(())
+        });
         let trace = Trace::constant(6).unwrap();
         let traced = Shape::Trace { trace, repeat: true, source: "6 Mb/s".into() };
         emulator.set_shape(Direction::Up, traced).unwrap();
