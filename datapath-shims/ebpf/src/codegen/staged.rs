@@ -13,7 +13,7 @@ use crate::policy;
 
 /// Emits the claim of the staged change for the flow at `record`, if any; jumps to `nothing` otherwise. R0 and R1 are
 /// lost.
-pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
+fn claim(asm: &mut Asm, record: R, nothing: Label) {
     asm.mov_imm(R::R0, i64::from(stage::READY));
     asm.mov_imm(R::R1, i64::from(stage::APPLYING));
     asm.cmpxchg32(record, rec::STAGE_STATE as i16, R::R1);
