@@ -8,7 +8,7 @@ pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 const NO_SSTHRESH: u32 = u32::MAX;
 
 /// A type of statistic, which fits a word.
-pub trait Stat: Copy {
+trait Stat: Copy {
     /// The type that also says that it is not measured.
     type Known;
     /// Whether it has 64 bits in messages, else 32.
@@ -63,27 +63,33 @@ pub struct StatInfo {
     pub counter: Option<(&'static str, &'static str)>,
 }
 
+/// The type of a statistic that may not be measured.
+macro_rules! known {
+    (Option<$ty:ident>) => { Option<$ty> };
+    ($ty:ident) => { Option<$ty> };
+}
+
 macro_rules! transport_stats {
     (@counter) => { None };
     (@counter $metric:literal $help:literal) => { Some(($metric, $help)) };
-    ($($(#[doc = $doc:literal])+ $name:ident: $ty:ty $(, counter $metric:literal $help:literal)?;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $ty:ident $(<$arg:ident>)? $(, counter $metric:literal $help:literal)?;)+) => {
         /// Transport statistics of a flow, named as in `tcp_info`; shared by samples, metrics, the control socket and algorithms.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
         pub struct TransportStats {
-            $($(#[doc = $doc])+ pub $name: $ty,)+
+            $($(#[doc = $doc])+ pub $name: $ty $(<$arg>)?,)+
         }
 
         /// Transport statistics of a flow; `None` for those that its datapath has not measured.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
         pub struct KnownStats {
-            $($(#[doc = $doc])+ pub $name: <$ty as Stat>::Known,)+
+            $($(#[doc = $doc])+ pub $name: known!($ty $(<$arg>)?),)+
         }
 
         impl TransportStats {
             /// Every statistic, in the order of messages.
             pub const LIST: &[StatInfo] = &[$(StatInfo {
                 name: stringify!($name),
-                is_wide: <$ty as Stat>::IS_WIDE,
+                is_wide: <$ty $(<$arg>)? as Stat>::IS_WIDE,
                 counter: transport_stats!(@counter $($metric $help)?),
             },)+];
 
