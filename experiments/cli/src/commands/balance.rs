@@ -1,8 +1,9 @@
 //! `ccplane run` of a plan of load balancing, and `ccplane train --algorithm path`.
 
-use super::fabric::{SIGNALLED, Written, report_folder, source, stoppable, write};
-use super::{print, print_json};
-use crate::cli::{Backend, Links, RunArgs, TrainArgs};
+use super::fabric::{SIGNALLED, Written, report_folder, source, stoppable};
+use super::print;
+use super::trained::{finish, prepare};
+use crate::cli::{RunArgs, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{
     BALANCE_PLANS, BalancePlan, BalancingConfig, balance_csv, balance_text, is_balance, learn_paths,
@@ -10,10 +11,6 @@ use ccplane_fabric::{
 };
 use serde::Serialize;
 use std::process::ExitCode;
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0}: path's network learns from flows of fabrics that have ended and has no such choice")]
-struct NoChoice(&'static str);
 
 /// The content of `path.json`, which `--json` prints.
 #[derive(Serialize)]
@@ -65,22 +62,11 @@ pub(super) fn run(plan: &BalancePlan, args: &RunArgs) -> Result<ExitCode, Failur
 }
 
 pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
-    let refused = [
-        (args.config != Links::Real, "--config"),
-        (args.steps.is_some(), "--steps"),
-        (args.backend != Backend::Native, "--backend"),
-        (args.adapt.is_some(), "--adapt"),
-        (args.resume, "--resume"),
-    ];
-    if let Some((_, option)) = refused.into_iter().find(|(given, _)| *given) {
-        return Err(Failure::input(NoChoice(option)));
-    }
+    prepare(args, "path", "flows of fabrics that have ended", false)?;
     let began = std::time::Instant::now();
     let command = format!("ccplane train --algorithm path --seed {}", args.seed);
     let config = BalancingConfig { seed: args.seed, ..BalancingConfig::default() };
     let learned = learn_paths(&config, &command, &|step| eprintln!("{step}")).map_err(Failure::runtime)?;
-    write(&args.out.join("path.snapshot"), &learned.snapshot.to_bytes())?;
-    learned.policy.write(&args.out.join("path.safetensors")).map_err(Failure::runtime)?;
     let trained = Trained {
         algorithm: "path",
         command,
@@ -89,10 +75,8 @@ pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
         seconds: began.elapsed().as_secs_f64(),
         snapshot: learned.snapshot.hash().to_string(),
     };
-    let text = serde_json::to_string_pretty(&trained).map_err(Failure::runtime)?;
-    write(&args.out.join("path.json"), format!("{text}\n").as_bytes())?;
-    if args.json {
-        return print_json(&trained);
+    if finish(args, "path", &learned.policy, &learned.snapshot, &trained)? {
+        return Ok(());
     }
     print(&format!("{} decisions in {:.0} s\n", trained.decisions, trained.seconds))
 }

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The exit code of a process that a signal has stopped.
 pub(super) const SIGNALLED: u8 = 130;
 
-/// Why there is no report.
+/// A file that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
-struct FileError {
-    path: PathBuf,
-    source: std::io::Error,
+pub(super) struct FileError {
+    pub(super) path: PathBuf,
+    pub(super) source: std::io::Error,
 }
 
 /// The JSON output.
