@@ -280,7 +280,8 @@ fn judge(state: &Checkpoint) -> Verdicts {
 
 /// The inputs, with these ranges of each interval's features, and the output of the network.
 fn spec(ranges: &[(i32, i32); FEATURES.len()]) -> Result<PolicySpec, SpecError> {
-    let feature = |n: usize, name: &str, (lo, hi): (i32, i32)| Feature { name: format!("{name}[{n}]"), lo, hi };
+    let feature =
+        |n: usize, name: &str, (lo, hi): (i32, i32)| Feature { name: format!("{name}[{n}]"), lo, hi };
     let interval = |n| FEATURES.iter().zip(ranges).map(move |(name, range)| feature(n, name, *range));
     let inputs = (0..DEPTH).flat_map(interval).collect();
     let action = Action {

@@ -5,7 +5,7 @@ use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid,
     TransportStats,
 };
-use ccplane_core::{Catalog, Config, Core, DatapathId, HostedFlow, Rules, drive};
+use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
 use ccplane_program::ir::Program;
 use ccplane_program::stock::{Stock, lower};
 use ccplane_wire::v1::{self, Bytecode, ChangeProg, Install, ToAgent, ToDatapath, Update};
@@ -236,10 +236,6 @@ impl World {
 
     pub fn calls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.fake.calls)
-    }
-
-    pub fn hosted(flow: u64) -> HostedFlow {
-        HostedFlow { datapath: DP, flow: FlowId(flow) }
     }
 }
 

@@ -77,12 +77,11 @@ impl Environment for Tracking {
 /// One state; the best action is the weight of throughput less that of latency.
 pub struct Tastes {
     pub preference: Preference,
-    pub agents: usize,
 }
 
 impl Default for Tastes {
     fn default() -> Tastes {
-        Tastes { preference: Preference { throughput: 0.8, latency: 0.1, loss: 0.1 }, agents: 1 }
+        Tastes { preference: Preference { throughput: 0.8, latency: 0.1, loss: 0.1 } }
     }
 }
 

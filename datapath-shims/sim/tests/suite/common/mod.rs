@@ -43,13 +43,6 @@ pub fn reg(name: &str, kind: RegKind, volatile: bool, init: i64) -> RegDecl {
     RegDecl { name: name.into(), kind, ty: Type::Num, volatile, init }
 }
 
-/// A program of one clause that always runs.
-pub fn always(regs: Vec<RegDecl>, insts: Vec<Inst>) -> Program {
-    let body_insts = insts.len() as u16;
-    let clause = Clause { start: 0, guard_insts: 0, body_insts, guard: Src::Bool(true) };
-    Program::new(regs, insts, vec![clause], vec![]).unwrap()
-}
-
 pub const CWND: u8 = 2;
 pub const RATE: u8 = 3;
 
