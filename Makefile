@@ -79,7 +79,7 @@ module-debug: ## the kernel module under KASAN and lockdep, in a virtual machine
 	cargo test -p ccplane-module --test guest -- --nocapture --ignored host::nothing_is_found_by_kasan
 
 module-differential: ## the kernel module's interpreter against the reference VM, under ASan and UBSan: CCPLANE_CASES (1000000) random programs and mutants
-	CCPLANE_CASES=$${CCPLANE_CASES:-1000000} cargo test --release -p ccplane-module --test differential --test verifier -- --nocapture
+	CCPLANE_CASES=$${CCPLANE_CASES:-1000000} cargo test --release -p ccplane-module --test suite -- --nocapture differential:: verifier::
 
 clean: ## build products, and what killed runs left in the kernel
 	-[ -x $(CCPLANE) ] && $(CCPLANE) doctor --clean

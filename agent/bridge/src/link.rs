@@ -43,7 +43,7 @@ pub struct Link {
     buffer: Vec<u8>,
     /// The last reason for which portus was not reached, which is logged once.
     said: Option<String>,
-    heard_strangers: bool,
+    warned_of_strangers: bool,
 }
 
 impl Link {
@@ -58,7 +58,7 @@ impl Link {
             next_poll_us: 0,
             buffer: Vec::new(),
             said: None,
-            heard_strangers: false,
+            warned_of_strangers: false,
         }
     }
 
@@ -191,7 +191,7 @@ impl Link {
                     break;
                 }
                 Ok(Received::Stranger) => {
-                    if !std::mem::replace(&mut self.heard_strangers, true) {
+                    if !std::mem::replace(&mut self.warned_of_strangers, true) {
                         warn!("what listens as portus is another user's; it is not heard");
                     }
                 }

@@ -110,6 +110,7 @@ impl Compiled {
 
 /// Why a command of an algorithm was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CommandError {
     /// The algorithm has no such program.
     #[error("there is no program `{program}`")]
@@ -173,6 +174,7 @@ pub enum CommandError {
 
 /// Why algorithms cannot be registered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CatalogError {
     /// Too many of something.
     #[error("{found} {what}, at most {limit} are allowed")]

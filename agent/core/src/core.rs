@@ -108,6 +108,7 @@ impl AddAssign for Counters {
 
 /// Why a datapath cannot be attached.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachError {
     /// The name is in use.
     #[error("datapath {0:?} is attached already")]

@@ -35,6 +35,7 @@ pub enum HostEvent {
 
 /// The reason for which a hosted algorithm does not steer a flow, or not yet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostReason {
     /// Nobody in this process speaks to the host.
     #[error("nothing here speaks to {algorithm}")]
@@ -57,6 +58,7 @@ pub enum HostReason {
 
 /// The reason for which a program of a host is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     #[error("no algorithm of this name is hosted")]
     NoHost,

@@ -102,10 +102,10 @@ impl Core {
     /// Whether a datapath's slots and flows are to be looked at.
     #[inline]
     pub fn wants_slots(&self, id: DatapathId, now_us: u64) -> bool {
-        now_us >= self.nothing_until_us && self.is_look_due(id, now_us)
+        now_us >= self.nothing_until_us && self.is_check_due(id, now_us)
     }
 
-    fn is_look_due(&self, id: DatapathId, now_us: u64) -> bool {
+    fn is_check_due(&self, id: DatapathId, now_us: u64) -> bool {
         self.datapaths.get(&id).is_some_and(|d| !d.slots.is_empty() && now_us >= d.next_slots_us)
     }
 

@@ -123,6 +123,7 @@ impl Rules {
 
 /// Why rules are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RulesError {
     #[error("{found} rules, at most {limit} are allowed")]
     TooMany {

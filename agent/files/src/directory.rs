@@ -37,6 +37,7 @@ impl Others {
 
 /// Reasons why a directory is refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DirectoryError {
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]

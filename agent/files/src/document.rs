@@ -33,6 +33,7 @@ pub type Placed = (Option<Range<usize>>, Problem);
 
 /// Reasons why a file is refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DocumentError {
     /// The file cannot be read, is not a regular file, is too large, or is not text.
     #[error(transparent)]

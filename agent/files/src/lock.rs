@@ -16,6 +16,7 @@ const MAX_PID_DIGITS: u64 = 20;
 
 /// Reasons why a lock is not held.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LockError {
     /// Another process holds the lock.
     #[error("{} is locked{}", path.display(), pid.map(|p| format!(" by pid {p}")).unwrap_or_default())]

@@ -18,6 +18,7 @@ pub struct Bound {
 
 /// Reasons why a file is not read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The system refuses to open or read the file.
     #[error("{}: {source}", file.display())]

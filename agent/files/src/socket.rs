@@ -20,6 +20,7 @@ const SOCKET_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// Reasons why a socket's name cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SocketError {
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]

@@ -154,6 +154,30 @@ pub enum Op {
 }
 
 impl Op {
+    /// Every operation; its place is its number in messages, so the order never changes.
+    pub const ALL: [Op; 20] = [
+        Op::Bind,
+        Op::Add,
+        Op::Sub,
+        Op::Mul,
+        Op::Div,
+        Op::Eq,
+        Op::Lt,
+        Op::Gt,
+        Op::Le,
+        Op::Ge,
+        Op::Min,
+        Op::Max,
+        Op::MaxWrap,
+        Op::And,
+        Op::Or,
+        Op::Ewma,
+        Op::If,
+        Op::NotIf,
+        Op::History,
+        Op::Policy,
+    ];
+
     /// Whether the operation reads its destination's old value.
     pub const fn reads_dst(self) -> bool {
         matches!(self, Op::Ewma | Op::If | Op::NotIf)

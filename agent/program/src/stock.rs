@@ -102,25 +102,61 @@ const fn tmp(index: u32) -> StockReg {
     StockReg { kind: TMP, index }
 }
 
-/// An operation as libccp's bytecode numbers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// libccp's instructions, by their opcodes (ccp_priv.h).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-enum StockOp {
+pub enum StockOp {
+    /// Writes `left + right`.
     Add = 0,
+    /// Writes `right` as it is.
     Bind = 1,
+    /// Declares `left` with initial value `right`.
     Def = 2,
+    /// Writes `left / right`, rounded down.
     Div = 3,
+    /// Writes whether `left == right`.
     Equiv = 4,
+    /// Writes `(left*dst + (10-left)*right) / 10`.
     Ewma = 5,
+    /// Writes whether `left > right`.
     Gt = 6,
+    /// Writes `right` if `left` is true.
     If = 7,
+    /// Writes whether `left < right`.
     Lt = 8,
+    /// Writes the larger operand.
     Max = 9,
+    /// Writes the later of two 32-bit sequence numbers.
     MaxWrap = 10,
+    /// Writes the smaller operand.
     Min = 11,
+    /// Writes `left * right`.
     Mul = 12,
+    /// Writes `right` if `left` is false.
     NotIf = 13,
+    /// Writes `left - right`.
     Sub = 14,
+}
+
+impl StockOp {
+    /// Every opcode, in order.
+    pub const ALL: [StockOp; 15] = [
+        StockOp::Add,
+        StockOp::Bind,
+        StockOp::Def,
+        StockOp::Div,
+        StockOp::Equiv,
+        StockOp::Ewma,
+        StockOp::Gt,
+        StockOp::If,
+        StockOp::Lt,
+        StockOp::Max,
+        StockOp::MaxWrap,
+        StockOp::Min,
+        StockOp::Mul,
+        StockOp::NotIf,
+        StockOp::Sub,
+    ];
 }
 
 /// A program in stock bytecode.

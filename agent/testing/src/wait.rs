@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn what_comes_is_found_and_what_does_not_ends_the_wait() {
-        let mut looks = 0;
+        let mut polls = 0;
         wait_until("the third look", || {
-            looks += 1;
-            looks == 3
+            polls += 1;
+            polls == 3
         });
         let never = || wait_within(Duration::from_millis(5), "nothing", || None::<()>);
         let said = std::panic::catch_unwind(never).err().and_then(|said| said.downcast::<String>().ok());

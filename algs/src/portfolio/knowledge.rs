@@ -138,7 +138,7 @@ impl Paths {
             Why::Stays { than, by } => format!("{} was worth {}", self.name(than), percent(by)),
             Why::Fair => "fair to others, who fill the queue".to_owned(),
             Why::AloneAgain => "the others have gone".to_owned(),
-            Why::Looks => "looks whether others fill the queue".to_owned(),
+            Why::Probes => "looks whether others fill the queue".to_owned(),
             Why::Changed => "the path has changed".to_owned(),
         };
         Choice { why, evidence: self.evidence(&path.known) }

@@ -33,7 +33,7 @@ const UNSTEADY: f64 = 0.7;
 const QUEUE_LEFT: f64 = 1.5;
 const MAX_SETTLE_US: u64 = 5_000_000;
 /// Beside rivals, an arm that can tell looks whether they have gone this often, microseconds.
-const LOOK_EVERY_US: u64 = 20_000_000;
+const PROBE_INTERVAL_US: u64 = 20_000_000;
 /// Beside rivals, an arm's share may differ from the fair arm's by this factor; beyond it costs this many times as a logarithm.
 const FAIR_BAND: f64 = 1.25;
 const UNFAIR_COST: f64 = 4.0;
@@ -101,7 +101,7 @@ enum Phase {
     /// The arm in use again; then the two are compared.
     Again { candidate: usize, before: Measured, tried: Measured, trial_us: u64 },
     /// An arm that can tell looks for rivals.
-    Look,
+    Probe,
 }
 
 /// A path with live flows.
@@ -123,7 +123,7 @@ pub(super) struct Path {
     /// Of the last interval of the arm in use.
     level: Option<f64>,
     jumped: bool,
-    looked_us: u64,
+    probed_us: u64,
     fair_bytes_per_s: Option<f64>,
     pub why: Why,
 }
@@ -155,7 +155,7 @@ pub(super) enum Why {
     /// The rivals have gone.
     AloneAgain,
     /// The arm tests whether there are rivals.
-    Looks,
+    Probes,
     /// The path has changed.
     Changed,
 }
@@ -178,7 +178,7 @@ impl Path {
             meter: Meter::default(),
             level: None,
             jumped: false,
-            looked_us: 0,
+            probed_us: 0,
             fair_bytes_per_s: None,
             why: if measured { Why::Remembered } else { Why::Expected },
         }
@@ -298,9 +298,9 @@ impl Path {
         match self.phase {
             Phase::Hold => self.held(measured, config),
             Phase::Trial { candidate, before } => self.tried(candidate, before, measured, since_us),
-            Phase::Look => {
-                self.looked_us = self.now_us;
-                if !self.heard_of_rivals(&measured) {
+            Phase::Probe => {
+                self.probed_us = self.now_us;
+                if !self.rivals_changed(&measured) {
                     let best = self.known.record().best;
                     self.level = None;
                     self.enter(Phase::Hold, best);
@@ -330,7 +330,7 @@ impl Path {
         if self.expected.fair == Some(self.arm) {
             self.fair_bytes_per_s = Some(measured.bytes_per_s);
         }
-        if self.heard_of_rivals(&measured) {
+        if self.rivals_changed(&measured) {
             return;
         }
         let jump = self.level.map_or(0.0, |level| measured.worth - level);
@@ -343,14 +343,15 @@ impl Path {
         if self.jumped && jump.abs() > JUMP {
             self.changed();
         }
-        let due = self.known.condition == Condition::Shared && self.now_us - self.looked_us > LOOK_EVERY_US;
+        let due =
+            self.known.condition == Condition::Shared && self.now_us - self.probed_us > PROBE_INTERVAL_US;
         if let Some(teller) = self.expected.teller.filter(|_| due || (self.jumped && jump < -JUMP))
             && self.flows.len() == 1
             && self.available().contains(&teller)
         {
             self.jumped = false;
-            self.why = Why::Looks;
-            return self.enter(Phase::Look, teller);
+            self.why = Why::Probes;
+            return self.enter(Phase::Probe, teller);
         }
         self.jumped = false;
         self.level = Some(measured.worth);
@@ -367,7 +368,7 @@ impl Path {
     }
 
     fn tried(&mut self, candidate: usize, before: Measured, tried: Measured, trial_us: u64) {
-        if self.heard_of_rivals(&tried) {
+        if self.rivals_changed(&tried) {
             return;
         }
         let best = self.known.record().best;
@@ -377,7 +378,7 @@ impl Path {
 
     /// Whether rivals have come or gone, and the arm with them. Flows of the path's own take each other for rivals: only one alone is
     /// believed.
-    fn heard_of_rivals(&mut self, measured: &Measured) -> bool {
+    fn rivals_changed(&mut self, measured: &Measured) -> bool {
         let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.fair, self.flows.len()) else {
             return false;
         };
@@ -387,7 +388,7 @@ impl Path {
         }
         self.known.condition = condition;
         self.level = None;
-        self.looked_us = self.now_us;
+        self.probed_us = self.now_us;
         self.why = if rivals { Why::Fair } else { Why::AloneAgain };
         let best = self.known.record().best;
         self.enter(Phase::Hold, best);

@@ -32,16 +32,17 @@ mod pairing;
 pub mod registry;
 pub mod slots;
 pub mod suite;
+mod transport;
 
 pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
 pub use forward::Forward;
 pub use pairing::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
 pub use slots::SlotTable;
+pub use transport::{INFINITE_SSTHRESH, KnownStats, StatInfo, TransportStats};
 
 use ccplane_infer::image::NAME_WORDS;
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Hook, Program, RegId};
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::net::SocketAddr;
 
@@ -88,6 +89,7 @@ pub struct ProgramUid(pub u32);
 pub struct SnapshotUid(pub u32);
 
 /// The part that a pushed snapshot plays in its slot.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All flows of the slot. What was active becomes the last good one; a canary is dropped.
@@ -119,6 +121,7 @@ pub struct SlotStats {
 }
 
 /// A value of a flow that the agent may set from outside.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// A control register of the flow's program.
@@ -159,6 +162,7 @@ impl Capabilities {
 }
 
 /// How a flow is steered at the moment.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Program,
@@ -186,52 +190,6 @@ pub struct FlowStats {
     pub sampled_at_us: u64,
 }
 
-/// Linux's slow start threshold before the first one is set (`TCP_INFINITE_SSTHRESH`), packets.
-pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
-
-/// Transport statistics of a flow, named as in `tcp_info`; shared by samples, metrics, the control socket and algorithms.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct TransportStats {
-    /// Congestion window, packets.
-    pub snd_cwnd: u32,
-    /// Slow start threshold, packets; `None` before the first one is set.
-    pub snd_ssthresh: Option<u32>,
-    /// Maximum segment size, bytes.
-    pub mss_bytes: u32,
-    /// Smoothed round-trip time, microseconds; 0 before the first sample.
-    pub srtt_us: u32,
-    /// Smallest round-trip time, microseconds; 0 before the first sample.
-    pub min_rtt_us: u32,
-    /// Pacing rate in force, bytes per second.
-    pub pacing_rate: u64,
-    /// Bytes acknowledged since the flow started.
-    pub bytes_acked: u64,
-    /// Packets delivered since the flow started.
-    pub delivered: u64,
-    /// Packets marked lost since the flow started.
-    pub lost: u64,
-    /// Packets in flight, as far as the sender knows.
-    pub unacked: u32,
-    /// Saturations and divisions by zero in its programs.
-    pub faults: u64,
-    /// Reports that its programs have sent.
-    pub reports: u64,
-}
-
-impl TransportStats {
-    /// Returns a slow start threshold, packets; `None` where it is infinite, because none was set.
-    pub fn ssthresh(packets: u64) -> Option<u32> {
-        u32::try_from(packets).ok().filter(|packets| *packets < INFINITE_SSTHRESH)
-    }
-}
-
-impl TransportStats {
-    /// Returns the statistics of a flow that has sent nothing, with its window in packets of `mss_bytes`.
-    pub fn new(mss_bytes: u32, snd_cwnd: u32) -> TransportStats {
-        TransportStats { mss_bytes, snd_cwnd, ..TransportStats::default() }
-    }
-}
-
 impl FlowStats {
     /// Whether a program is set that starts at the flow's next ACK. A flow that sends nothing, such as the receiving
     /// side of a connection, may stay so for as long as it lives.
@@ -244,6 +202,7 @@ impl FlowStats {
 pub type Values = SmallVec<[i64; 8]>;
 
 /// An event in a datapath.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// A flow started (or was adopted, or was found running after the agent restarted).
@@ -273,6 +232,7 @@ pub enum Event {
 
 /// Why a datapath refused a command.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DatapathError {
     /// The program uses something that this datapath cannot run.
     #[error("this datapath cannot run {feature}")]

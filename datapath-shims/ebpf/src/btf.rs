@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 /// Reasons why BTF could not give what was asked for.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BtfError {
     /// The BTF file cannot be read.
     #[error("{path}: {source}")]

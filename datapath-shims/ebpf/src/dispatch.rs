@@ -3,9 +3,9 @@
 //! It samples statistics, claims what the agent staged, checks the heartbeat and tail-calls the flow's program. If
 //! there is none, or the agent is silent, it runs the kernel's own Reno on the spot.
 
-use crate::codegen::claim;
+use crate::codegen::claim_program;
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup, sample, take_window};
-use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, mode, rec, stage};
+use crate::layout::{NO_INSTANCE, ctl, mode, rec, stage};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 /// Registers of the context, the socket, the flow's record (0 for none) and the ACK's time.
@@ -101,22 +101,11 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
 /// Emits the claim of a change for the program that runs next, and the dispatcher's part of it: the choice of that
 /// program.
 ///
-/// A change for [`NO_INSTANCE`] ends there. Under a silent agent, changes wait, as its programs do; so do fields that
-/// are set while a policy's lack of an answer keeps the program from running, for the next one to find.
+/// A change for [`NO_INSTANCE`] ends there. Under a silent agent, changes wait, as its programs do.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (keep, start, steered) = (asm.label(), asm.label(), asm.label());
     jump_if_silent(asm, done);
-    asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, runs);
-    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
-    asm.bind(runs);
-    claim(asm, RECORD, done);
-    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
-    asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
-    asm.jump_if(R::R1, Cond::Ne, R::R2, start);
-    asm.mov_imm(R::R1, 0);
+    claim_program(asm, RECORD, keep, start, done);
     asm.bind(start);
     asm.store(Size::B4, RECORD, rec::SLOT as i16, R::R1);
     asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);

@@ -7,6 +7,7 @@ use ccplane_nn_codegen::asm::AsmError;
 
 /// Reasons why the datapath could not be attached, read or removed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EbpfError {
     /// Another agent holds the lock.
     #[error("another agent{} steers this kernel's flows ({} is locked)", pid.map(|p| format!(" (pid {p})")).unwrap_or_default(), lock.display())]

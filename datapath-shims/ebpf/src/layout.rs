@@ -162,8 +162,8 @@ pub mod rec {
     pub const LEVEL: u32 = NOISE + 16;
     /// u32: the deployment from which it fell back.
     pub const LEVEL_UID: u32 = NOISE + 20;
-    /// u32: the monitor's trouble count.
-    pub const TROUBLE: u32 = NOISE + 24;
+    /// u32: the monitor's penalty.
+    pub const PENALTY: u32 = NOISE + 24;
     /// u32: number of decisions.
     pub const DECISIONS: u32 = NOISE + 28;
     /// u32: decisions whose action was out of bounds.

@@ -7,7 +7,7 @@
 //! barriers, that needs a processor that keeps loads in order (x86 does); on others the time that passes before a
 //! buffer is used again ([`crate::slots`]) does the work.
 
-use ccplane_infer::image::{self, PIN, TROUBLE_UP, map};
+use ccplane_infer::image::{self, PENALTY_UP, PIN, map};
 use ccplane_infer::{BUFFERS, Level, Shape};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Label, R, Size};
 use ccplane_nn_codegen::bpf::{Places, infer};
@@ -206,7 +206,7 @@ fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
     field(asm, R::R5, rec::LEVEL_UID);
     asm.jump_if(R::R0, Cond::Eq, R::R5, still);
     asm.store_imm(Size::B4, REC, rec::LEVEL as i16, Level::Chosen as i32);
-    asm.store_imm(Size::B4, REC, rec::TROUBLE as i16, 0);
+    asm.store_imm(Size::B4, REC, rec::PENALTY as i16, 0);
     asm.jump(ready);
     asm.bind(still);
     asm.jump_if_imm(R::R4, Cond::Ne, Level::LastGood as i32, give_up);
@@ -350,10 +350,10 @@ fn count(asm: &mut Asm, offset: u32) {
 
 /// Emits the monitor. R4 is the deployment, R5 its limit; R1 and R2 are lost.
 fn watch(asm: &mut Asm) {
-    const TROUBLE: R = R::R2;
+    const PENALTY: R = R::R2;
     let (good, fits, watched, first, done) =
         (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
-    field(asm, TROUBLE, rec::TROUBLE);
+    field(asm, PENALTY, rec::PENALTY);
     asm.jump_if_imm(BAD, Cond::Eq, 0, good);
     for (bit, offset) in [(SATURATED, rec::SATURATED), (CLIPPED, rec::CLIPPED), (COLLAPSED, rec::COLLAPSED)] {
         let not = asm.label();
@@ -363,22 +363,22 @@ fn watch(asm: &mut Asm) {
         count(asm, offset);
         asm.bind(not);
     }
-    asm.alu_imm(Alu::Add, TROUBLE, TROUBLE_UP as i32);
-    asm.mov(R::R1, TROUBLE);
+    asm.alu_imm(Alu::Add, PENALTY, PENALTY_UP as i32);
+    asm.mov(R::R1, PENALTY);
     asm.alu_imm(Alu::Rsh, R::R1, 32);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, fits);
-    asm.mov_imm(TROUBLE, u32::MAX.into());
+    asm.mov_imm(PENALTY, u32::MAX.into());
     asm.bind(fits);
     asm.jump(watched);
     asm.bind(good);
-    asm.jump_if_imm(TROUBLE, Cond::Eq, 0, watched);
-    asm.alu_imm(Alu::Sub, TROUBLE, 1);
+    asm.jump_if_imm(PENALTY, Cond::Eq, 0, watched);
+    asm.alu_imm(Alu::Sub, PENALTY, 1);
     asm.bind(watched);
-    set_field(asm, rec::TROUBLE, TROUBLE);
+    set_field(asm, rec::PENALTY, PENALTY);
     asm.jump_if_imm(R::R5, Cond::Eq, 0, done);
-    asm.jump_if(TROUBLE, Cond::Lt, R::R5, done);
+    asm.jump_if(PENALTY, Cond::Lt, R::R5, done);
 
-    asm.store_imm(Size::B4, REC, rec::TROUBLE as i16, 0);
+    asm.store_imm(Size::B4, REC, rec::PENALTY as i16, 0);
     count(asm, rec::TRIPS);
     field(asm, R::R1, rec::LEVEL);
     asm.jump_if_imm(R::R1, Cond::Eq, Level::Chosen as i32, first);

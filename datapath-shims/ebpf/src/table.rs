@@ -265,7 +265,7 @@ impl Table {
                 _ => Level::Native,
             },
             level_uid: u32(rec::LEVEL_UID),
-            trouble: u32(rec::TROUBLE),
+            penalty: u32(rec::PENALTY),
             decisions: u32(rec::DECISIONS),
             saturated: u32(rec::SATURATED),
             clipped: u32(rec::CLIPPED),

@@ -10,6 +10,7 @@ use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, read_flows};
 use ccplane_program::compile;
 use ccplane_runner::traffic::BulkFlow;
+use ccplane_testing::wait_within;
 use common::{Lab, PATIENCE, created, goes_on, wait_for, wait_until};
 
 const A: ProgramUid = ProgramUid(1);
@@ -188,16 +189,12 @@ fn ring_overflow_is_counted_and_lost_starts_and_ends_are_reported() {
     let (ending, ends) = flows.pop().unwrap();
     let (stays, talker) = flows.pop().unwrap();
     // Nobody polls; the flows do not care.
-    let is_full = |d: &mut EbpfDatapath, before: u64| {
-        d.heartbeat();
-        std::thread::sleep(Duration::from_millis(50));
+    wait_within(4 * PATIENCE, "the ring is full", || {
+        datapath.heartbeat();
         // The ring holds less than this many reports.
-        d.flows().iter().find(|f| f.flow == talker).unwrap().transport.reports > before + 40_000
-    };
-    let start = Instant::now();
-    while !is_full(&mut datapath, 0) {
-        assert!(start.elapsed() < 4 * PATIENCE, "the ring does not fill");
-    }
+        let flows = datapath.flows();
+        (flows.iter().find(|f| f.flow == talker).unwrap().transport.reports > 40_000).then_some(())
+    });
     let late = lab.own_flow();
     drop(ending);
     wait_until("the flow table to follow", || {

@@ -13,7 +13,7 @@ use ccplane_ebpf::record::{
 use ccplane_ebpf::{EbpfError, clock_us};
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::veth;
-use ccplane_testing::PATIENCE;
+use ccplane_testing::{PATIENCE, wait_until};
 
 /// Held by each test whose flows another one could take for its own.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -228,11 +228,7 @@ fn nothing_stays_in_the_kernel() {
     let added: Vec<u32> = program_ids().unwrap().difference(&before).copied().collect();
     assert!(added.len() >= 4, "{added:?}");
     drop(recorder);
-    let start = Instant::now();
-    while program_ids().unwrap().iter().any(|id| added.contains(id)) {
-        assert!(start.elapsed() < PATIENCE, "the programs are still there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the programs are gone", || program_ids().unwrap().iter().all(|id| !added.contains(id)));
 }
 
 #[test]

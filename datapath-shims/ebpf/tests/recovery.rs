@@ -312,9 +312,9 @@ fn a_full_queue_is_used_as_by_the_kernels_own() {
                 ensure(timeouts.is_empty(), || format!("{name}: timeouts: {timeouts:?}"))?;
             }
             for ours in [&compared.reno[0], &compared.cubic[0]] {
-                let (heard, again) = (ours.reported("lost"), ours.retransmitted(0, 16));
-                ensure(heard >= i64::from(again), || {
-                    format!("{}: heard of {heard} losses of {again}", ours.name)
+                let (reported, again) = (ours.reported("lost"), ours.retransmitted(0, 16));
+                ensure(reported >= i64::from(again), || {
+                    format!("{}: heard of {reported} losses of {again}", ours.name)
                 })?;
             }
             Ok(())
@@ -374,8 +374,8 @@ fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
             compared.no_burst(ours)?;
         }
         for ours in [&compared.reno[0], &compared.cubic[0]] {
-            let heard = ours.reported("timeouts");
-            ensure(heard == 1, || format!("{}: {heard}, however often the timer ran out", ours.name))?;
+            let reported = ours.reported("timeouts");
+            ensure(reported == 1, || format!("{}: {reported}, however often the timer ran out", ours.name))?;
         }
         Ok(())
     });
@@ -407,9 +407,9 @@ fn a_timeout_for_nothing_is_undone() {
         }
         for ours in [&compared.reno[0], &compared.cubic[0]] {
             let (undone, timeouts) = undone(ours);
-            let heard = ours.reported("timeouts") as usize;
-            ensure(heard <= timeouts - undone, || {
-                format!("{}: undone before the program heard of it: {heard}", ours.name)
+            let reported = ours.reported("timeouts") as usize;
+            ensure(reported <= timeouts - undone, || {
+                format!("{}: undone before the program heard of it: {reported}", ours.name)
             })?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::program::Loaded;
 use crate::runner::Runnable;
 use crate::sample::Sample;
 use arc_swap::{ArcSwap, Cache};
-use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, SlotTable, SnapshotUid};
+use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, SlotTable, SnapshotUid, TransportStats};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Prim};
 use ccplane_program::vm::{Decision, Knobs, Policies, Prims};
@@ -249,21 +249,24 @@ impl FlowEngine {
 
     fn sample(&mut self, sampled: &Sampled, now_us: u64) {
         self.next_sample_us = now_us.saturating_add(SAMPLE_EVERY_US);
+        let cwnd_packets = self.controller.wanted_packets();
         self.shared.samples.write(Sample {
             mode: self.controller.mode(),
             at_us: now_us,
-            snd_cwnd: self.controller.wanted_packets(),
-            snd_ssthresh: self.controller.reno.ssthresh_packets,
-            mss_bytes: self.controller.mss_bytes() as u32,
-            srtt_us: sampled.srtt_us,
-            min_rtt_us: sampled.min_rtt_us,
-            pacing_rate: self.limits.rate,
-            bytes_acked: sampled.bytes_acked,
-            delivered: sampled.delivered,
-            lost: sampled.lost,
-            unacked: sampled.unacked,
-            faults: self.controller.runner().flow().faults,
-            reports: self.reports,
+            transport: TransportStats {
+                snd_cwnd: u32::try_from(cwnd_packets).unwrap_or(u32::MAX),
+                snd_ssthresh: TransportStats::ssthresh(self.controller.reno.ssthresh_packets),
+                mss_bytes: self.controller.mss_bytes() as u32,
+                srtt_us: sampled.srtt_us,
+                min_rtt_us: sampled.min_rtt_us,
+                pacing_rate: self.limits.rate,
+                bytes_acked: sampled.bytes_acked,
+                delivered: sampled.delivered,
+                lost: sampled.lost,
+                unacked: sampled.unacked,
+                faults: self.controller.runner().flow().faults,
+                reports: self.reports.into(),
+            },
             policy: self.policies.state,
         });
     }

@@ -7,7 +7,7 @@ use crate::sample::{Sample, SampleCell};
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use ccplane_contract::registry::Fields;
-use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid};
+use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, TransportStats};
 use ccplane_infer::FlowPolicy;
 use std::sync::{Arc, PoisonError, TryLockError};
 
@@ -70,21 +70,16 @@ impl Mailbox {
 impl SharedFlow {
     pub(crate) fn new(id: FlowId, info: FlowInfo, now_us: u64) -> SharedFlow {
         let mss_bytes = info.mss_bytes.max(1);
+        let cwnd_packets = (info.init_cwnd_bytes / u64::from(mss_bytes)).max(1);
+        let rtt_us = info.min_rtt_us.unwrap_or(0);
         let sample = Sample {
             mode: Mode::NativeNoProgram,
             at_us: now_us,
-            snd_cwnd: (info.init_cwnd_bytes / u64::from(mss_bytes)).max(1),
-            snd_ssthresh: u64::MAX,
-            mss_bytes,
-            srtt_us: info.min_rtt_us.unwrap_or(0),
-            min_rtt_us: info.min_rtt_us.unwrap_or(0),
-            pacing_rate: 0,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            unacked: 0,
-            faults: 0,
-            reports: 0,
+            transport: TransportStats {
+                srtt_us: rtt_us,
+                min_rtt_us: rtt_us,
+                ..TransportStats::new(mss_bytes, u32::try_from(cwnd_packets).unwrap_or(u32::MAX))
+            },
             policy: FlowPolicy::default(),
         };
         SharedFlow {

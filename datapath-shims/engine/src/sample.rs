@@ -4,95 +4,55 @@ use crate::sequence::SequenceCell;
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid, TransportStats};
 use ccplane_infer::{FlowPolicy, Level, Noise};
 
-const WORDS: usize = 21;
+/// Words of a policy's state.
+const POLICY_WORDS: usize = 7;
+/// Words before the policy's state: mode and time, and the statistics.
+const HEAD_WORDS: usize = 2;
+const POLICY_AT: usize = HEAD_WORDS + TransportStats::COUNT;
+const WORDS: usize = POLICY_AT + POLICY_WORDS;
 
 /// A flow's statistics as its own thread last wrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sample {
     pub(crate) mode: Mode,
     pub(crate) at_us: u64,
-    pub(crate) snd_cwnd: u64,
-    pub(crate) snd_ssthresh: u64,
-    pub(crate) mss_bytes: u32,
-    pub(crate) srtt_us: u32,
-    pub(crate) min_rtt_us: u32,
-    pub(crate) pacing_rate: u64,
-    pub(crate) bytes_acked: u64,
-    pub(crate) delivered: u64,
-    pub(crate) lost: u64,
-    pub(crate) unacked: u32,
-    pub(crate) faults: u64,
-    pub(crate) reports: u32,
+    pub(crate) transport: TransportStats,
     pub(crate) policy: FlowPolicy,
 }
 
 impl Sample {
     fn to_words(self) -> [u64; WORDS] {
-        let p = &self.policy;
-        [
-            mode_word(self.mode),
-            self.at_us,
-            self.snd_cwnd,
-            self.snd_ssthresh,
-            self.mss_bytes.into(),
-            self.srtt_us.into(),
-            self.min_rtt_us.into(),
-            self.pacing_rate,
-            self.bytes_acked,
-            self.delivered,
-            self.lost,
-            self.unacked.into(),
-            self.faults,
-            self.reports.into(),
+        let (p, mut words) = (&self.policy, [0; WORDS]);
+        words[..HEAD_WORDS].copy_from_slice(&[mode_word(self.mode), self.at_us]);
+        words[HEAD_WORDS..POLICY_AT].copy_from_slice(&self.transport.to_words());
+        words[POLICY_AT..].copy_from_slice(&[
             p.noise.0,
             pair(p.uid, p.buffer),
             pair(p.level as u32, p.level_uid),
-            pair(p.trouble, p.decisions),
+            pair(p.penalty, p.decisions),
             pair(p.saturated, p.clipped),
             p.collapsed.into(),
             p.trips.into(),
-        ]
+        ]);
+        words
     }
 
     fn from_words(words: [u64; WORDS]) -> Sample {
-        let [
-            mode,
-            at_us,
-            snd_cwnd,
-            snd_ssthresh,
-            mss,
-            srtt,
-            min_rtt,
-            pacing_rate,
-            bytes_acked,
-            delivered,
-            ..,
-        ] = words;
-        let [.., lost, unacked, faults, reports, noise, by, level, watch, counts, collapsed, trips] = words;
+        let [mode, at_us, ..] = words;
+        let [.., noise, by, level, watch, counts, collapsed, trips] = words;
         let ((uid, buffer), (level, level_uid)) = (halves(by), halves(level));
-        let ((trouble, decisions), (saturated, clipped)) = (halves(watch), halves(counts));
+        let ((penalty, decisions), (saturated, clipped)) = (halves(watch), halves(counts));
         Sample {
             mode: mode_of(mode),
             at_us,
-            snd_cwnd,
-            snd_ssthresh,
-            mss_bytes: mss as u32,
-            srtt_us: srtt as u32,
-            min_rtt_us: min_rtt as u32,
-            pacing_rate,
-            bytes_acked,
-            delivered,
-            lost,
-            unacked: unacked as u32,
-            faults,
-            reports: reports as u32,
+            transport: TransportStats::from_words(std::array::from_fn(|n| words[HEAD_WORDS + n])),
             policy: FlowPolicy {
                 noise: Noise(noise),
                 uid,
                 buffer,
                 level: level_of(level),
                 level_uid,
-                trouble,
+                penalty,
                 decisions,
                 saturated,
                 clipped,
@@ -110,26 +70,12 @@ impl Sample {
         program: Option<ProgramUid>,
         asks_policy: bool,
     ) -> FlowStats {
-        let packets = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         FlowStats {
             flow,
             info: info.clone(),
             mode: self.mode,
             program,
-            transport: TransportStats {
-                snd_cwnd: packets(self.snd_cwnd),
-                snd_ssthresh: TransportStats::ssthresh(self.snd_ssthresh),
-                mss_bytes: self.mss_bytes,
-                srtt_us: self.srtt_us,
-                min_rtt_us: self.min_rtt_us,
-                pacing_rate: self.pacing_rate,
-                bytes_acked: self.bytes_acked,
-                delivered: self.delivered,
-                lost: self.lost,
-                unacked: self.unacked,
-                faults: self.faults,
-                reports: self.reports.into(),
-            },
+            transport: self.transport,
             policy: asks_policy.then_some(self.policy),
             sampled_at_us: self.at_us,
         }
@@ -203,25 +149,27 @@ mod tests {
         Sample {
             mode: mode_of(u64::from(n % 4)),
             at_us: wide,
-            snd_cwnd: wide + 1,
-            snd_ssthresh: wide + 2,
-            mss_bytes: n + 3,
-            srtt_us: n + 4,
-            min_rtt_us: n + 5,
-            pacing_rate: wide + 6,
-            bytes_acked: wide + 7,
-            delivered: wide + 8,
-            lost: wide + 9,
-            unacked: n + 10,
-            faults: wide + 11,
-            reports: n + 12,
+            transport: TransportStats {
+                snd_cwnd: n + 1,
+                snd_ssthresh: Some(n + 2),
+                mss_bytes: n + 3,
+                srtt_us: n + 4,
+                min_rtt_us: n + 5,
+                pacing_rate: wide + 6,
+                bytes_acked: wide + 7,
+                delivered: wide + 8,
+                lost: wide + 9,
+                unacked: n + 10,
+                faults: wide + 11,
+                reports: wide + 12,
+            },
             policy: FlowPolicy {
                 noise: Noise(wide + 13),
                 uid: n + 14,
                 buffer: n + 15,
                 level: level_of(n % 3),
                 level_uid: n + 16,
-                trouble: n + 17,
+                penalty: n + 17,
                 decisions: n + 18,
                 saturated: n + 19,
                 clipped: n + 20,
@@ -256,7 +204,7 @@ mod tests {
             let (mut different, mut last, began) = (0, 0, Instant::now());
             while different < 10_000 && began.elapsed() < PATIENCE {
                 let sample = cell.read();
-                let n = sample.srtt_us - 4;
+                let n = sample.transport.srtt_us - 4;
                 assert_eq!(sample, numbered(n));
                 if n == last {
                     // Perhaps both share a processor.

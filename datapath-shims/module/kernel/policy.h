@@ -33,7 +33,7 @@
 #define CCPLANE_MAP_NONE 0
 #define CCPLANE_MAP_RATE 1
 #define CCPLANE_MAP_CWND 2
-#define CCPLANE_TROUBLE_UP 4
+#define CCPLANE_PENALTY_UP 4
 #define CCPLANE_BUFFERS 4
 
 /* What a flow keeps for its policies, besides its histories. All zero at first. */
@@ -43,7 +43,7 @@ struct ccplane_flow_policy {
 	uint32_t buffer;
 	uint32_t level;
 	uint32_t level_uid;
-	uint32_t trouble;
+	uint32_t penalty;
 	uint32_t decisions;
 	uint32_t saturated;
 	uint32_t clipped;
@@ -132,7 +132,7 @@ static inline int ccplane_choose(const struct ccplane_slot *slot, uint64_t contr
 		buffer = choice;
 		if (ccplane_u32(slot->images[buffer], CCPLANE_UID) != flow->level_uid) {
 			flow->level = CCPLANE_CHOSEN;
-			flow->trouble = 0;
+			flow->penalty = 0;
 		} else if (flow->level == CCPLANE_LAST_GOOD && good >= 0 &&
 			   ccplane_u32(slot->images[good], CCPLANE_UID) != flow->level_uid) {
 			buffer = good;
@@ -176,13 +176,13 @@ static inline int ccplane_apply(const uint64_t *image, int64_t action_q16, struc
 static inline void ccplane_watch(struct ccplane_flow_policy *flow, uint32_t limit, int bad)
 {
 	if (bad)
-		flow->trouble = flow->trouble > UINT32_MAX - CCPLANE_TROUBLE_UP ? UINT32_MAX :
-				flow->trouble + CCPLANE_TROUBLE_UP;
-	else if (flow->trouble)
-		flow->trouble--;
-	if (!limit || flow->trouble < limit)
+		flow->penalty = flow->penalty > UINT32_MAX - CCPLANE_PENALTY_UP ? UINT32_MAX :
+				flow->penalty + CCPLANE_PENALTY_UP;
+	else if (flow->penalty)
+		flow->penalty--;
+	if (!limit || flow->penalty < limit)
 		return;
-	flow->trouble = 0;
+	flow->penalty = 0;
 	flow->trips++;
 	if (flow->level == CCPLANE_CHOSEN) {
 		flow->level = CCPLANE_LAST_GOOD;
@@ -211,7 +211,7 @@ static inline int ccplane_decide(const struct ccplane_slot *slot, uint64_t contr
 	wanted = slot->infer(image, inputs, &clipped_inputs);
 	bound = (int32_t)ccplane_u32(image, CCPLANE_ACTION_BOUND_Q16);
 	action = ccplane_clamp(wanted, -bound, bound);
-	/* The network's own action: exploring beyond the bound is no trouble. */
+	/* The network's own action: exploring beyond the bound is not penalised. */
 	saturated = action != wanted;
 	noise = ccplane_i64(image, CCPLANE_NOISE_MULT);
 	if (noise) {

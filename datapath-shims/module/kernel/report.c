@@ -223,7 +223,7 @@ static void put_policy(struct ccplane_out *out, const struct ccplane_flow_policy
 	ccplane_put_u32(out, policy->buffer);
 	ccplane_put_u32(out, policy->level);
 	ccplane_put_u32(out, policy->level_uid);
-	ccplane_put_u32(out, policy->trouble);
+	ccplane_put_u32(out, policy->penalty);
 	ccplane_put_u32(out, policy->decisions);
 	ccplane_put_u32(out, policy->saturated);
 	ccplane_put_u32(out, policy->clipped);

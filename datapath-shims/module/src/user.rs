@@ -518,7 +518,7 @@ impl Answer {
         let histories = self.words(program.policy_inputs(), |word| word as u32 as i32)?;
         let state: [u64; POLICY_WORDS] =
             self.words(POLICY_WORDS, |word| word)?.try_into().map_err(|_| UserError::Ended)?;
-        let [action, snapshot, noise, uid, buffer, level, level_uid, trouble, counts @ ..] = state;
+        let [action, snapshot, noise, uid, buffer, level, level_uid, penalty, counts @ ..] = state;
         let [decisions, saturated, clipped, collapsed, trips] = counts.map(|count| count as u32);
         let level = [Level::Chosen, Level::LastGood, Level::Native]
             .into_iter()
@@ -530,7 +530,7 @@ impl Answer {
             buffer: buffer as u32,
             level,
             level_uid: level_uid as u32,
-            trouble: trouble as u32,
+            penalty: penalty as u32,
             decisions,
             saturated,
             clipped,

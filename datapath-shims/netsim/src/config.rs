@@ -243,6 +243,7 @@ pub struct PathConfig {
 
 /// A configuration outside its limits.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A number outside its range.
     #[error("{field} is {found}, allowed are {min}..={max}")]

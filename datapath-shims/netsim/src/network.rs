@@ -517,7 +517,7 @@ impl Network {
         let mut digest = self.digest;
         let now_ns = self.now_ns;
         let ask_ns = self.links[usize::from(link)].enqueue(now_ns, packet, &mut |gone| {
-            digest = noted(digest, now_ns, 3, gone.flow, gone.tx);
+            digest = mixed(digest, now_ns, 3, gone.flow, gone.tx);
         });
         self.digest = digest;
         if let Some(at_ns) = ask_ns {
@@ -535,12 +535,12 @@ impl Network {
         let next_ns = l.serve(
             now_ns,
             |packet| events.append(lane, arrival_ns, InFlight::Packet(packet)),
-            &mut |gone| digest = noted(digest, now_ns, 3, gone.flow, gone.tx),
+            &mut |gone| digest = mixed(digest, now_ns, 3, gone.flow, gone.tx),
         );
         if let Some(at_ns) = next_ns {
             events.schedule(at_ns, Single::ServeLink(link));
         }
-        self.digest = noted(digest, now_ns, 4, link.into(), 0);
+        self.digest = mixed(digest, now_ns, 4, link.into(), 0);
         None
     }
 
@@ -670,12 +670,12 @@ impl Network {
 
     #[inline]
     fn note(&mut self, kind: u64, flow: FlowIndex, number: u64) {
-        self.digest = noted(self.digest, self.now_ns, kind, flow, number);
+        self.digest = mixed(self.digest, self.now_ns, kind, flow, number);
     }
 }
 
 #[inline]
-fn noted(digest: u64, now_ns: u64, kind: u64, flow: FlowIndex, number: u64) -> u64 {
+fn mixed(digest: u64, now_ns: u64, kind: u64, flow: FlowIndex, number: u64) -> u64 {
     // Odd multipliers (2^64 / golden ratio, and FxHash's) keep the step a bijection of the digest.
     let word = now_ns ^ (kind << 60) ^ (u64::from(flow) << 40) ^ number.wrapping_mul(0x517c_c1b7_2722_0a95);
     (digest.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -24,6 +24,7 @@ const OPPORTUNITY_BITS: u64 = OPPORTUNITY_BYTES as u64 * 8;
 
 /// The fault of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TraceReason {
     #[error("the line is empty; expected a timestamp in milliseconds")]
     EmptyLine,

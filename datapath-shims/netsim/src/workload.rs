@@ -50,6 +50,7 @@ pub struct Point {
 
 /// The fault of a distribution or a load.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WorkloadError {
     /// Fewer than one step, or more than [`MAX_POINTS`].
     #[error("{0} points; a distribution has 2 to {MAX_POINTS}")]

@@ -10,7 +10,7 @@ use nix::sys::socket::{
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Bytes of a message that are read: `struct nlmsghdr`, and `struct ifinfomsg` behind it.
-const LOOKED_AT: usize = 32;
+const HEADER_BYTES: usize = 32;
 /// Offset of the message's type, before that of the interface's flags.
 const TYPE_AT: usize = 4;
 const FLAGS_AT: usize = 24;
@@ -22,10 +22,11 @@ impl Links {
     /// Opens the socket; `None` if the system does not allow it.
     pub(crate) fn listen() -> Option<Links> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let heard = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
+        let socket_fd =
+            socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-        bind(heard.as_raw_fd(), &NetlinkAddr::new(0, groups as u32)).ok()?;
-        Some(Links(heard))
+        bind(socket_fd.as_raw_fd(), &NetlinkAddr::new(0, groups as u32)).ok()?;
+        Some(Links(socket_fd))
     }
 
     /// The socket, to wait for news.
@@ -35,10 +36,10 @@ impl Links {
 
     /// Whether a link came up or an address was added since the last call.
     pub(crate) fn came_up(&self) -> bool {
-        let (mut message, mut came_up) = ([0; LOOKED_AT], false);
+        let (mut message, mut came_up) = ([0; HEADER_BYTES], false);
         loop {
             match recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty()) {
-                Ok(bytes) => came_up |= is_up(&message[..bytes.min(LOOKED_AT)]),
+                Ok(bytes) => came_up |= is_up(&message[..bytes.min(HEADER_BYTES)]),
                 // News was lost because there was too much: it may have been that.
                 Err(Errno::ENOBUFS) => came_up = true,
                 Err(Errno::EINTR) => {}
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     fn message(kind: u16, flags: u32) -> Vec<u8> {
-        let mut bytes = vec![0; LOOKED_AT];
+        let mut bytes = vec![0; HEADER_BYTES];
         bytes[TYPE_AT..TYPE_AT + 2].copy_from_slice(&kind.to_ne_bytes());
         bytes[FLAGS_AT..FLAGS_AT + 4].copy_from_slice(&flags.to_ne_bytes());
         bytes

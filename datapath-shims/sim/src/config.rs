@@ -202,6 +202,7 @@ fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), Sim
 
 /// Why a simulation can't be built or changed so.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SimError {
     /// A field outside its limits.
     #[error(transparent)]

@@ -548,8 +548,8 @@ mod tests {
             "no second one; the timeout counts anew"
         );
         // The probe arrives: what was sent before it is lost.
-        let heard = s.on_ack(170 * MS, &ack(3));
-        assert_eq!((heard.lost_packets, s.recovery()), (2, Some(Recovery::Fast)));
+        let acked = s.on_ack(170 * MS, &ack(3));
+        assert_eq!((acked.lost_packets, s.recovery()), (2, Some(Recovery::Fast)));
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn stream() -> Result<(Figure, Figure), BenchError> {
     }
     let proof = proof::all(&proofs)?;
     let about = "the fold alone, run by the kernel on made-up ACKs; equal to the reference VM to the bit";
-    let fold = Figure::paired("ack.ebpf.reno.fold", "ns", LIBCCP, &kernel, &proof).noted(about);
+    let fold = Figure::paired("ack.ebpf.reno.fold", "ns", LIBCCP, &kernel, &proof).with_note(about);
     Ok((fold, Figure::paired("ack.vm.reno", "ns", LIBCCP, &vm, &proof)))
 }
 
@@ -176,7 +176,7 @@ fn live() -> Result<Vec<Figure>, BenchError> {
         costs.iter().map(|(costs, libccp)| of(costs, *libccp)).collect()
     };
     let paired = |name: &str, baseline: &str, of: &dyn Fn(&Costs, f64) -> Pair, note: &str| {
-        Figure::paired(name, "ns", baseline, &pairs(of), &proof).noted(note)
+        Figure::paired(name, "ns", baseline, &pairs(of), &proof).with_note(note)
     };
     let all =
         "all that an ACK costs on a live flow: dispatcher and program, the kernel's accounting included";

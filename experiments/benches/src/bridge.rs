@@ -34,8 +34,8 @@ const QUEUE_PACKETS: u32 = 40;
 const RUNS: usize = 5;
 const RUN: Duration = Duration::from_secs(8);
 /// Looks at a flow while it runs, the first and the time between two.
-const LOOKS: u64 = 6;
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAMPLES: u64 = 6;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two looks whether an agent has done what is waited for.
 const AGAIN: Duration = Duration::from_millis(20);
 const SID: u32 = 1;
@@ -76,8 +76,8 @@ fn link() -> Result<Vec<Figure>, BenchError> {
     );
     let mean = "both directions' mean time in the link, which counts each packet that left it";
     Ok(vec![
-        Figure::paired("ccp.bridge.throughput", "Mb/s", baseline, &throughput, &proof).noted(note),
-        Figure::paired("ccp.bridge.rtt", "ms", baseline, &rtt, &proof).noted(mean),
+        Figure::paired("ccp.bridge.throughput", "Mb/s", baseline, &throughput, &proof).with_note(note),
+        Figure::paired("ccp.bridge.rtt", "ms", baseline, &rtt, &proof).with_note(mean),
     ])
 }
 
@@ -107,8 +107,8 @@ fn over_kernel(agent: &OurAgent) -> Result<Ran, BenchError> {
     let config = FlowConfig { receiver, ..steer::bulk(&agent.options.name, RUN) };
     let flow = BulkFlow::start(&config, link.sender_ns(), link.receiver_ns(), Instant::now())?;
     let (mut steered, mut reports) = (0, 0);
-    for _ in 0..LOOKS {
-        thread::sleep(LOOK_EVERY);
+    for _ in 0..SAMPLES {
+        thread::sleep(SAMPLE_INTERVAL);
         if let [flow] = &agent.flows()?[..]
             && (flow.algorithm.as_deref(), flow.mode.as_str()) == (Some("portus"), "program")
         {
@@ -117,7 +117,7 @@ fn over_kernel(agent: &OurAgent) -> Result<Ran, BenchError> {
         }
     }
     let bytes = flow.finish()?.received_bytes;
-    let proof = Proof::exactly("looks that found portus's program", steered, LOOKS)?;
+    let proof = Proof::exactly("looks that found portus's program", steered, SAMPLES)?;
     ran(link, bytes, proof.and(&Proof::counted("reports to portus", reports)?))
 }
 
@@ -170,7 +170,7 @@ fn latency() -> Result<Vec<Figure>, BenchError> {
         let before = reports(&agent)?;
         let (mut ours, mut theirs) = (|| kernel_round_trip(&probe), || theirs.round_trip(SID));
         let blocks = blocks(IDLE_BLOCK, IDLE_GAP, &mut ours, &mut theirs)?;
-        let heard =
+        let delays =
             Proof::exactly("reports of the probe", reports(&agent)? - before, (IDLE_BLOCK * BLOCKS) as u64)?;
         for (q, label) in [(0.5, "p50"), (0.99, "p99")] {
             let added: Vec<f64> = blocks.iter().map(|(a, b)| percentile(a, q) - percentile(b, q)).collect();
@@ -179,9 +179,9 @@ fn latency() -> Result<Vec<Figure>, BenchError> {
                 "us",
                 format!("portus on a bare socket, {label}"),
                 (&blocks, q),
-                &heard,
+                &delays,
             );
-            figures.push(figure.noted(format!("{:.1} us added", percentile(&added, 0.5))));
+            figures.push(figure.with_note(format!("{:.1} us added", percentile(&added, 0.5))));
         }
     }
     Ok(figures)

@@ -95,14 +95,14 @@ fn packets(ends: &Ends) -> Result<Vec<Figure>, BenchError> {
         format!("{:.1} ns above it; a packet of a flow already decided", above[above.len() / 2])
     };
     let note = format!("{}: its buffer's priority is set", above(&decided));
-    let first = Figure::paired("classify.tc", "ns", empty, &decided, &proof).noted(note);
+    let first = Figure::paired("classify.tc", "ns", empty, &decided, &proof).with_note(note);
     let (written, proof) = self::decided(ends, all)?;
     let note = format!("{}: priority, mark and code point with checksum", above(&written));
-    let second = Figure::paired("classify.tc.dscp", "ns", empty, &written, &proof).noted(note);
+    let second = Figure::paired("classify.tc.dscp", "ns", empty, &written, &proof).with_note(note);
     let Decisions { alone, added, proof } = decisions(ends, plain)?;
     let network = "the network alone, in a loop in the kernel";
     let third = Figure::paired("classify.tc.decision", "ns", network, &alone, &proof)
-        .noted("all that a packet costs above an empty classifier whose flow's program asks a network of Aurora's size");
+        .with_note("all that a packet costs above an empty classifier whose flow's program asks a network of Aurora's size");
     let network = "what the network adds to a program on the same packets";
     let fourth = Figure::paired("classify.tc.decision.added", "ns", network, &added, &proof);
     Ok(vec![first, second, third, fourth])

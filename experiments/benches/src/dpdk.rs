@@ -65,7 +65,7 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
         let note = format!(
             "datagrams of {current_mtu} bytes, {lost_packets} of {sent_packets} lost; sockets leave cutting datagrams to the kernel"
         );
-        figures.push(Figure::paired(name, "Gb/s", baseline, &pairs, &proof::all(&proofs)?).noted(note));
+        figures.push(Figure::paired(name, "Gb/s", baseline, &pairs, &proof::all(&proofs)?).with_note(note));
     }
     Ok(figures)
 }
@@ -104,13 +104,13 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
     let note = format!("on {acks} ACKs of flows of {:.1} Gb/s", percentile(&gbit, 0.5));
     Ok(vec![
         Figure::paired("ack.dpdk.reno", "ns", EMPTY_CONTROLLER, &program, &proof)
-            .noted(format!("in congestion avoidance, above an empty program, {note}")),
+            .with_note(format!("in congestion avoidance, above an empty program, {note}")),
         Figure::paired("ack.dpdk.reno.slow-start", "ns", EMPTY_CONTROLLER, &slow_start, &proof)
-            .noted("the same in slow start"),
+            .with_note("the same in slow start"),
         Figure::paired("ack.dpdk.reno.controller", "ns", EMPTY_CONTROLLER, &controller, &proof)
-            .noted("all that the ACK is to the flow's controller, and the clock read twice"),
+            .with_note("all that the ACK is to the flow's controller, and the clock read twice"),
         Figure::paired("ack.dpdk.decision", "ns", "a plain int8 loop", &decision, &proof)
-            .noted("with Aurora's snapshot, on the same ACKs"),
+            .with_note("with Aurora's snapshot, on the same ACKs"),
     ])
 }
 

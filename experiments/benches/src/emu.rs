@@ -134,7 +134,9 @@ pub fn ceiling() -> Result<Vec<Figure>, BenchError> {
         pairs.push((bytes as f64 * 8e-6 / CEILING_RUN.as_secs_f64(), f64::from(CEILING_MBIT)));
     }
     let note = "payload against the trace's bytes: headers take 4 of 100";
-    Ok(vec![Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).noted(note)])
+    Ok(vec![
+        Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).with_note(note),
+    ])
 }
 
 /// Measures `emu.const12`: Cubic's share of a constant trace of 12 Mb/s.
@@ -164,7 +166,7 @@ pub fn const12() -> Result<Vec<Figure>, BenchError> {
     let what = "all opportunities of the trace";
     let note =
         format!("bytes departed of bytes offered in the log, droptail {CONST_QUEUE}, after the first second");
-    Ok(vec![Figure::paired("emu.const12", "fraction", what, &pairs, &proof::all(&proofs)?).noted(note)])
+    Ok(vec![Figure::paired("emu.const12", "fraction", what, &pairs, &proof::all(&proofs)?).with_note(note)])
 }
 
 /// Measures `emu.delay`: the error of the mean round trip through `mm-delay`.

@@ -76,5 +76,5 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     }
     let note = format!("PCC-RL's simulator made {PUBLISHED_STEPS_PER_S} on such a machine, not beside this");
     let baseline = "runs of the network alone";
-    Ok(vec![Figure::paired("sim.env", "steps/s", baseline, &pairs, &proof::all(&proofs)?).noted(note)])
+    Ok(vec![Figure::paired("sim.env", "steps/s", baseline, &pairs, &proof::all(&proofs)?).with_note(note)])
 }

@@ -108,7 +108,7 @@ impl Figure {
 
     /// The figure with a remark.
     #[must_use]
-    pub fn noted(mut self, note: impl Into<String>) -> Figure {
+    pub fn with_note(mut self, note: impl Into<String>) -> Figure {
         self.note = Some(note.into());
         self
     }

@@ -127,9 +127,11 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     Ok(vec![
         Figure::paired("agent.learn.cpu", "% of a core", REST_OF_AGENT, &rest, &proof)
             .or_zero()
-            .noted(rest_note),
+            .with_note(rest_note),
         Figure::paired("agent.learn.cpu.adapting", "% of a core", REST_OF_AGENT, &adapting, &proof)
-            .noted("from when it finds that it does not know the path until it does; only idle time is used"),
+            .with_note(
+                "from when it finds that it does not know the path until it does; only idle time is used",
+            ),
     ])
 }
 

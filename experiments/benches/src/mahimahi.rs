@@ -318,8 +318,9 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let baseline = "what mahimahi's figure is to itself";
     let all =
         Figure::paired("emu.vs-mahimahi", "largest relative difference", baseline, &[(largest, 1.0)], &proof);
-    figures
-        .push(all.or_zero().noted(format!("medians of the ratios of {PAIRS} pairs of runs, {links} links")));
+    figures.push(
+        all.or_zero().with_note(format!("medians of the ratios of {PAIRS} pairs of runs, {links} links")),
+    );
     Ok(figures)
 }
 

@@ -64,8 +64,9 @@ pub fn reno() -> Result<Vec<Figure>, BenchError> {
     }
     let proof = proof::all(&proofs)?;
     Ok(vec![
-        Figure::paired("ack.module.reno", "ns", LIBCCP, &libccp, &proof)
-            .noted("the interpreter in user space, on made-up ACKs; the flow ends as the BPF program's does"),
+        Figure::paired("ack.module.reno", "ns", LIBCCP, &libccp, &proof).with_note(
+            "the interpreter in user space, on made-up ACKs; the flow ends as the BPF program's does",
+        ),
         Figure::paired(
             "ack.module.reno.ebpf",
             "ns",
@@ -73,7 +74,7 @@ pub fn reno() -> Result<Vec<Figure>, BenchError> {
             &bpf,
             &proof,
         )
-        .noted("both above an empty program"),
+        .with_note("both above an empty program"),
     ])
 }
 
@@ -106,9 +107,9 @@ pub fn aurora() -> Result<Vec<Figure>, BenchError> {
     let proof = proof::all(&proofs)?;
     let same = "no vectors, as in a kernel; the same bits as the oracle on every state";
     Ok(vec![
-        Figure::paired("nn.module.aurora", "ns", "a plain int8 loop", &narrow, &proof).noted(same),
+        Figure::paired("nn.module.aurora", "ns", "a plain int8 loop", &narrow, &proof).with_note(same),
         Figure::paired("nn.module.aurora.w16", "ns", "a float32 loop, tanh as a fraction", &wide, &proof)
-            .noted(same),
+            .with_note(same),
     ])
 }
 

@@ -43,7 +43,8 @@ pub fn simd() -> Result<Vec<Figure>, BenchError> {
     let pairs = |a: &[f64], b: &[f64]| a.iter().copied().zip(b.iter().copied()).collect::<Vec<Pair>>();
     let (same, proof) = ("the same bits as the oracle on every state", &networks.agreed);
     Ok(vec![
-        Figure::paired("nn.simd.aurora", "ns", "a plain int8 loop", &pairs(&w8, &plain), proof).noted(same),
+        Figure::paired("nn.simd.aurora", "ns", "a plain int8 loop", &pairs(&w8, &plain), proof)
+            .with_note(same),
         Figure::paired(
             "nn.simd.aurora.float",
             "ns",
@@ -58,7 +59,7 @@ pub fn simd() -> Result<Vec<Figure>, BenchError> {
             &pairs(&w16, &float),
             proof,
         )
-        .noted(same),
+        .with_note(same),
     ])
 }
 

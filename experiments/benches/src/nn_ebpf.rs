@@ -55,11 +55,11 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let same = "run by the kernel; the same bits as the oracle on every state";
     let (int8, float32) = ("a plain int8 loop in user space", "a float32 loop in user space");
     Ok(vec![
-        Figure::paired("nn.ebpf.aurora", "ns", int8, &plain, &agreed).noted(same),
+        Figure::paired("nn.ebpf.aurora", "ns", int8, &plain, &agreed).with_note(same),
         Figure::paired("nn.ebpf.aurora.float", "ns", float32, &float, &agreed),
-        Figure::paired("nn.ebpf.aurora.w16", "ns", float32, &wide, &agreed).noted(same),
+        Figure::paired("nn.ebpf.aurora.w16", "ns", float32, &wide, &agreed).with_note(same),
         Figure::paired("nn.ebpf.aurora.decision", "ns", int8, &all, &proof::all(&decided)?)
-            .noted("all of (policy slot): snapshot, inference, bound, action map, monitor"),
+            .with_note("all of (policy slot): snapshot, inference, bound, action map, monitor"),
     ])
 }
 

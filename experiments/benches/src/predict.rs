@@ -122,10 +122,10 @@ fn against_sockets(
         Figure::paired(format!("{row}{what}"), unit, BASELINE, pairs, &proof)
     };
     Ok(vec![
-        figure("", "requests/s", &rate).noted("one outstanding request"),
+        figure("", "requests/s", &rate).with_note("one outstanding request"),
         figure(".p50", "us", &p50),
         figure(".p99", "us", &p99),
-        figure(".open", "requests/s", &open).noted(contender.cores()),
+        figure(".open", "requests/s", &open).with_note(contender.cores()),
     ])
 }
 
@@ -156,7 +156,7 @@ fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Vec<Figure>, Benc
     let row = format!("predict.xdp.{}.bound", name(choice));
     let baseline = "an echo in XDP, and the networks' own time in the kernel";
     let note = format!("p50; the networks take {network_us:.2} us");
-    Ok(vec![Figure::paired(row, "us", baseline, &pairs, &proof::all(&proofs)?).noted(note)])
+    Ok(vec![Figure::paired(row, "us", baseline, &pairs, &proof::all(&proofs)?).with_note(note)])
 }
 
 pub(crate) fn missing(error: impl std::fmt::Display) -> BenchError {

@@ -50,7 +50,7 @@ fn figures(adaptations: &[Adaptation], proof: &Proof) -> Vec<Figure> {
             &pairs(|a| (a.adapted_reward, a.scratch_reward)),
             proof,
         )
-        .noted(format!(
+        .with_note(format!(
             "on held-out links; from nothing, the last tenth of evaluations is at most {:.1} % better than the tenth before",
             100.0 * most(|a| a.scratch_rise)
         )),
@@ -61,7 +61,7 @@ fn figures(adaptations: &[Adaptation], proof: &Proof) -> Vec<Figure> {
             &pairs(|a| (a.old_after, a.old_before)),
             proof,
         )
-        .noted(format!(
+        .with_note(format!(
             "on held-out links; the one that loses most loses {:.1} %",
             100.0 * most(|a| a.old_worst_loss)
         )),
@@ -78,7 +78,7 @@ fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])], proof: &
         .collect();
     let at_once = all.iter().filter(|(_, [_, adapted])| *adapted == Some(0)).count();
     let never = all.iter().filter(|(_, [_, adapted])| adapted.is_none()).count();
-    Figure::paired(name, "decisions", "a policy from nothing", &pairs, proof).or_zero().noted(format!(
+    Figure::paired(name, "decisions", "a policy from nothing", &pairs, proof).or_zero().with_note(format!(
         "to 90 % {of}; there at once: {at_once} of {}; never, and counted as all that it learned from: {never}",
         all.len()
     ))

@@ -255,10 +255,10 @@ impl Witness {
 
     /// Records one poll of all flows of a datapath.
     pub fn observe(&mut self, flows: &[FlowStats]) {
-        flows.iter().for_each(|flow| self.look_at(flow));
+        flows.iter().for_each(|flow| self.add_flow(flow));
     }
 
-    fn look_at(&mut self, stats: &FlowStats) {
+    fn add_flow(&mut self, stats: &FlowStats) {
         let flow = stats.flow;
         if self.earlier.contains(&flow) {
             return;

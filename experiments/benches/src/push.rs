@@ -55,7 +55,7 @@ pub fn live() -> Result<Vec<Figure>, BenchError> {
     let took_us: Vec<f64> = pairs.iter().map(|(took_us, _)| *took_us).collect();
     let spread = [0.9, 0.99].map(|q| percentile(&took_us, q));
     let figure = Figure::paired("push.ebpf.live", "us", plain::PIPE, &pairs, &proof);
-    Ok(vec![figure.noted(format!(
+    Ok(vec![figure.with_note(format!(
         "from the call to the first ACK of a live flow on the program; p90 {:.0} us, p99 {:.0} us",
         spread[0], spread[1]
     ))])
@@ -118,7 +118,7 @@ pub fn install() -> Result<Vec<Figure>, BenchError> {
     })?;
     let note = format!("{} instructions", program.insts().len());
     let baseline = "load and install a program that returns at once";
-    Ok(vec![Figure::paired("push.ebpf.install", "ms", baseline, &pairs, &proof).noted(note)])
+    Ok(vec![Figure::paired("push.ebpf.install", "ms", baseline, &pairs, &proof).with_note(note)])
 }
 
 fn wait_for<T>(

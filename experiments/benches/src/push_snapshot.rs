@@ -42,7 +42,7 @@ const PUSHES: usize = 2000;
 /// The pause between pushes, so that they come at any moment of the flow.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The time between two polls for the row, which wakes nobody.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Different snapshots: not as many as a slot has buffers, or each buffer would always get the same one.
 const DIFFERENT: usize = 7;
@@ -130,7 +130,7 @@ fn live() -> Result<Vec<Figure>, BenchError> {
     Ok(figures
         .map(|(name, baseline, pairs, what)| {
             let note = format!("{what}; {}", tail(pairs));
-            Figure::paired(name, "us", baseline, pairs, &proof).noted(note)
+            Figure::paired(name, "us", baseline, pairs, &proof).with_note(note)
         })
         .into())
 }
@@ -254,7 +254,7 @@ fn wait_for<T>(
         if let Some(value) = events.drain(..).find_map(|e| found(&e)) {
             return Ok(value);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Err(BenchError::Missing(format!("nothing heard of the flow within {PATIENCE:?}")))
 }
@@ -310,7 +310,7 @@ fn torn() -> Result<Figure, BenchError> {
     let proof = Proof::counted("decisions", decided)?.and(&Proof::counted("pushes", pushes.into())?);
     let pair = (torn as f64, f64::from(DECISIONS));
     let figure = Figure::paired("push.snapshot.torn", "decisions", "all decisions", &[pair], &proof);
-    Ok(figure.or_zero().noted(format!(
+    Ok(figure.or_zero().with_note(format!(
         "under {pushes} pushes in {:.1} s; {dropped} that a push overtook were dropped, {native} found no snapshot",
         took.as_secs_f64()
     )))

@@ -20,7 +20,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let at = agent.dir.path().join("portus-datapath.sock");
     let (theirs, their_proof) = full(&portus.process, &portus.socket, &at)?;
     let figure = Figure::paired("agent.rss", "MiB", "portus", &[(ours, theirs)], &proof.and(&their_proof));
-    Ok(vec![figure.noted(format!(
+    Ok(vec![figure.with_note(format!(
         "{FLOWS} flows of ccp-reno, each of which has reported {REPORTS} times and was answered; {empty:.1} MiB without flows"
     ))])
 }

@@ -27,7 +27,7 @@ const FAST_MBIT: u32 = 200;
 const SILENCE: Duration = Duration::from_millis(1500);
 
 /// The time between two samples of the link's bytes.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Killed with the test.
 struct Running(Child);
@@ -159,19 +159,19 @@ impl Carried {
             (Instant::now(), Arc::new(AtomicBool::new(false)), bridge.name().unwrap());
         let sent = format!("netns exec {name} tc -s qdisc show dev port-a");
         let stopped = Arc::clone(&stop);
-        let look = move || {
+        let sample = move || {
             let output = Command::new("ip").args(sent.split(' ')).output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             let bytes = text.split("Sent ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
             (started.elapsed().as_micros() as u64, bytes.unwrap_or_else(|| panic!("{text}")))
         };
         let thread = std::thread::spawn(move || {
-            let mut looks = Vec::new();
+            let mut samples = Vec::new();
             while !stopped.load(Relaxed) {
-                looks.push(look());
-                std::thread::sleep(LOOK_EVERY);
+                samples.push(sample());
+                std::thread::sleep(SAMPLE_INTERVAL);
             }
-            looks
+            samples
         });
         Carried { started, stop, thread }
     }

@@ -9,6 +9,7 @@ pub const MAX_TAG: usize = 64;
 
 /// A refused configuration: the field, what was found, what would be right.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A number outside its range.
     #[error("{field}: {found} is outside {low}..={high}{}{unit}", if unit.is_empty() { "" } else { " " })]

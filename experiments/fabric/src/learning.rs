@@ -199,7 +199,9 @@ pub fn learn(config: &LearningConfig, command: &str, told: &dyn Fn(&str)) -> Res
         command: command.to_owned(),
         parent: None,
     };
-    let snapshot = integers(&policy, &flows, &mut rng)?;
+    let decisions = flows.iter().flat_map(|flow| &flow.decisions);
+    let seen = decisions.map(|decision| decision.inputs.to_vec()).collect();
+    let snapshot = integers(&policy, seen, &mut rng)?;
     let mut deviations = Vec::new();
     for sizes in &workloads {
         for degree in DEGREES_PPM {
@@ -246,9 +248,12 @@ fn targets(flows: &[SizedFlow], spec: &PolicySpec) -> Targets {
     all
 }
 
-fn integers(policy: &Policy, flows: &[SizedFlow], rng: &mut Rng) -> Result<Snapshot, QuantizeError> {
-    let mut seen: Vec<Vec<i32>> =
-        flows.iter().flat_map(|flow| &flow.decisions).map(|decision| decision.inputs.to_vec()).collect();
+/// Quantizes a policy, fitted to so many of the inputs that decisions saw.
+pub(crate) fn integers(
+    policy: &Policy,
+    mut seen: Vec<Vec<i32>>,
+    rng: &mut Rng,
+) -> Result<Snapshot, QuantizeError> {
     rng.shuffle(&mut seen);
     seen.truncate(CALIBRATION);
     let options = Options {

@@ -6,7 +6,7 @@
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
-use crate::learning::LearningError;
+use crate::learning::{LearningError, integers};
 use crate::play::on_cores;
 use crate::trial::{Outcome, Trial};
 use crate::uplinks::Uplinks;
@@ -18,7 +18,7 @@ use ccplane_algs::{
 use ccplane_core::NATIVE;
 use ccplane_learn::{Architecture, ImitateConfig, Policy, Rng, Targets, math, regress};
 use ccplane_netsim::workload::{FlowSizes, Split, Structure};
-use ccplane_quantize::{Activation, Options, quantize};
+use ccplane_quantize::Activation;
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Snapshot, SpecError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,8 +35,6 @@ const LOADS_PPM: [u32; 2] = [500_000, 800_000];
 const LARGEST_BYTES: u64 = 20_000_000;
 /// Share of flows that take a path at random in later rounds, Q16.
 const EXPLORE_Q16: i64 = 1 << 14;
-/// Decisions that the integers are fitted to.
-const CALIBRATION: usize = 4096;
 /// Examples of a trial for each of its flows, at most.
 const OF_A_FLOW: usize = 4;
 /// The stream of a training's draws.
@@ -131,7 +129,8 @@ pub fn learn_paths(
             command: command.to_owned(),
             parent: None,
         };
-        let snapshot = integers(&policy, &examples, &mut rng)?;
+        let seen = examples.iter().flatten().map(|(decision, _)| decision.inputs.to_vec()).collect();
+        let snapshot = integers(&policy, seen, &mut rng)?;
         // Built-in snapshots live as long as the process, and a training has a few small ones.
         let bytes: &'static [u8] = Box::leak(snapshot.to_bytes().into_boxed_slice());
         learned = Some((snapshot, bytes));
@@ -252,26 +251,6 @@ fn targets(trials: &[Vec<Example>], spec: &PolicySpec) -> Targets {
         }
     }
     all
-}
-
-fn integers(policy: &Policy, trials: &[Vec<Example>], rng: &mut Rng) -> Result<Snapshot, LearningError> {
-    let inputs = |(decision, _): &Example| decision.inputs.to_vec();
-    let mut seen: Vec<Vec<i32>> = trials.iter().flatten().map(inputs).collect();
-    rng.shuffle(&mut seen);
-    seen.truncate(CALIBRATION);
-    let options = Options {
-        seed: policy.provenance.seed,
-        provenance: ccplane_snapshot::Provenance {
-            algorithm: policy.spec().algorithm().to_owned(),
-            seed: policy.provenance.seed,
-            steps: policy.provenance.steps,
-            command: policy.provenance.command.clone(),
-            parent: None,
-            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
-        ..Options::default()
-    };
-    Ok(quantize(policy.actor(), policy.spec(), &seen, &options)?)
 }
 
 #[cfg(test)]

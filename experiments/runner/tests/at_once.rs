@@ -1,5 +1,6 @@
 //! Contenders that run at the same time, with the kernel's own algorithms. Needs root; says so where it cannot run.
-#![allow(clippy::unwrap_used, missing_docs)]
+// A process of its own: it counts the namespaces that this process has.
+#![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! bad) and, within each such context, by their own rate; windows that deliver nothing stay apart. Each class is a state, and the
 //! model counts which follows which, the first window following the last. So the chain's stationary distribution is the trace's
 //! own: its mean is the same in expectation and its variance nearly so, and thanks to the contexts windows seconds apart are
-//! correlated about as they were. How nearly, `tests/fit.rs` says. What it does not keep: the order of things over minutes, and how
+//! correlated about as they were. How nearly, `tests/suite/fit.rs` says. What it does not keep: the order of things over minutes, and how
 //! opportunities bunch within a window, where they are spread evenly.
 
 use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace};

@@ -158,6 +158,7 @@ pub struct Label(usize);
 
 /// Reasons why a program cannot be assembled.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AsmError {
     /// A jump spans more than 16 bits of instructions.
     #[error("a jump of {0} instructions does not fit BPF's 16 bits")]

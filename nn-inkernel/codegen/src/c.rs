@@ -189,7 +189,7 @@ pub fn policy_header() -> String {
         ("MAP_NONE", map::NONE as usize),
         ("MAP_RATE", map::RATE as usize),
         ("MAP_CWND", map::CWND as usize),
-        ("TROUBLE_UP", image::TROUBLE_UP as usize),
+        ("PENALTY_UP", image::PENALTY_UP as usize),
         ("BUFFERS", BUFFERS),
     ];
     for (name, value) in constants {

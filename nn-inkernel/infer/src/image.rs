@@ -16,7 +16,7 @@ pub const MAP: usize = 20;
 pub const OUT_MULT: usize = 24;
 /// u32: bits by which the output's product is shifted to the right; below 64.
 pub const OUT_SHIFT: usize = 32;
-/// u32: the trouble count at which a flow leaves this deployment; 0 for never. See [`TROUBLE_UP`].
+/// u32: the penalty at which a flow leaves this deployment; 0 for never. See [`PENALTY_UP`].
 pub const TRIP_LIMIT: usize = 36;
 /// i64: the change that an action of 1 makes, Q20.
 pub const STEP_Q20: usize = 40;
@@ -86,10 +86,10 @@ pub mod map {
 
 /// Bit of [`FLAGS`]: a flow that has decided by this deployment keeps it as long as a buffer holds it.
 pub const PIN: u32 = 1;
-/// A bad decision adds this much to a flow's trouble count; any other decision takes 1 away.
+/// A bad decision adds this much to a flow's penalty; any other decision takes 1 away.
 ///
 /// A decision is bad if it saturates, has clipped inputs, or leaves the rate or window at its minimum.
-pub const TROUBLE_UP: u32 = 4;
+pub const PENALTY_UP: u32 = 4;
 
 /// Reads the u32 at byte `at`; 0 beyond the end.
 pub fn u32_at(image: &[u64], at: usize) -> u32 {

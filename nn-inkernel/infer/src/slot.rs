@@ -1,6 +1,6 @@
 //! A policy slot: it chooses the snapshot that a flow decides by, and applies the decision.
 
-use crate::image::{self, TROUBLE_UP, map};
+use crate::image::{self, PENALTY_UP, map};
 use crate::noise::spread;
 use crate::{BUFFERS, Inference, Model, Noise, Shape};
 
@@ -80,8 +80,8 @@ pub struct FlowPolicy {
     pub level: Level,
     /// The deployment that the flow fell back from: another one in the slot resets the level.
     pub level_uid: u32,
-    /// The monitor's trouble count: see [`TROUBLE_UP`].
-    pub trouble: u32,
+    /// The monitor's penalty: see [`PENALTY_UP`].
+    pub penalty: u32,
     pub decisions: u32,
     /// Decisions whose action was out of bounds before noise.
     pub saturated: u32,
@@ -138,7 +138,7 @@ impl Slot<'_> {
         let inference = infer(buffer, model);
         let bound = i64::from(image::u32_at(image, image::ACTION_BOUND_Q16) as i32);
         let bounded = |action: i64| action.min(bound).max(-bound);
-        // The network's own action: exploring beyond the bound is no trouble.
+        // The network's own action: exploring beyond the bound is not penalised.
         let mut action = bounded(inference.action_q16);
         let saturated = action != inference.action_q16;
         let noise_mult = image::i64_at(image, image::NOISE_MULT);
@@ -185,7 +185,7 @@ impl Slot<'_> {
             buffer = slots_choice?;
             if uid_in(buffer) != flow.level_uid {
                 flow.level = Level::Chosen;
-                flow.trouble = 0;
+                flow.penalty = 0;
             } else if flow.level == Level::LastGood
                 && let Some(good) = good
             {
@@ -198,15 +198,15 @@ impl Slot<'_> {
         Some(buffer)
     }
 
-    /// Updates the trouble count after a decision and falls back at the limit.
+    /// Updates the penalty after a decision and falls back at the limit.
     fn watch(&self, flow: &mut FlowPolicy, image: &[u64], bad: bool) {
-        flow.trouble =
-            if bad { flow.trouble.saturating_add(TROUBLE_UP) } else { flow.trouble.saturating_sub(1) };
+        flow.penalty =
+            if bad { flow.penalty.saturating_add(PENALTY_UP) } else { flow.penalty.saturating_sub(1) };
         let limit = image::u32_at(image, image::TRIP_LIMIT);
-        if limit == 0 || flow.trouble < limit {
+        if limit == 0 || flow.penalty < limit {
             return;
         }
-        flow.trouble = 0;
+        flow.penalty = 0;
         flow.trips = flow.trips.wrapping_add(1);
         match flow.level {
             Level::Chosen => {

@@ -4,6 +4,7 @@ use crate::{FORMAT_VERSION, Hash, MAX_SNAPSHOT_BYTES, NetworkError, SpecError};
 
 /// Reasons why bytes or parts are not a snapshot, with the field and its limit.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SnapshotError {
     /// The input is longer than any snapshot.
     #[error("{found} bytes, at most {MAX_SNAPSHOT_BYTES} are allowed")]

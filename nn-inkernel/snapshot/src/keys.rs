@@ -40,6 +40,7 @@ pub struct Signature {
 
 /// Reasons why a text is not a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// The key is public, but a secret one is needed.
     #[error("this is a public key: a secret one is needed to sign, the file without `.pub`")]

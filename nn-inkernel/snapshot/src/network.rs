@@ -47,6 +47,7 @@ impl Eq for Network {}
 
 /// Reasons why there is no such network. Layers and neurons count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NetworkError {
     /// The widths are outside their limits.
     #[error("network: {0}")]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Limits at which a datapath's monitor steps in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Guards {
-    /// The trouble count at which a flow falls back; 0 for never. Each bad decision adds
-    /// [`TROUBLE_UP`](ccplane_infer::image::TROUBLE_UP), each good one takes 1 away.
+    /// The penalty at which a flow falls back; 0 for never. Each bad decision adds
+    /// [`PENALTY_UP`](ccplane_infer::image::PENALTY_UP), each good one takes 1 away.
     pub trip_limit: u32,
     /// A decision with more inputs than this outside their range counts as bad.
     pub clip_limit: u32,

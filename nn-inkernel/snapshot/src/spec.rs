@@ -89,6 +89,7 @@ struct Fields {
 
 /// Reasons why there is no such policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// A name is empty, too long, or has characters other than visible ASCII.
     #[error("{field}: {name:?} is no name: 1 to {MAX_NAME_BYTES} visible ASCII characters")]

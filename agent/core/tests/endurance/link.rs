@@ -26,7 +26,7 @@ enum Up {
     Event(Event),
     List(Vec<FlowStats>),
     /// Slots and flows as they were when so many commands on slots had been taken.
-    Look(Vec<SlotStats>, Vec<FlowStats>, u64),
+    State(Vec<SlotStats>, Vec<FlowStats>, u64),
 }
 
 pub struct Link {
@@ -35,11 +35,11 @@ pub struct Link {
     down: VecDeque<(u64, Action, Fate)>,
     results: Vec<(u64, ActionId, Result<(), DatapathError>)>,
     up: VecDeque<(u64, Up)>,
-    /// When a look that was asked for arrives at the datapath, and the commands on slots before it.
+    /// When a request for its state arrives at the datapath, and the commands on slots before it.
     asked: Option<(u64, u64)>,
-    /// A look is on its way back.
-    looking: bool,
-    looked: bool,
+    /// Its state is on the way back.
+    awaits_state: bool,
+    introduced: bool,
     slot_commands: u64,
     /// Taken and not answered: commands by slot, programs.
     slots: BTreeMap<u8, u32>,
@@ -60,8 +60,8 @@ impl Link {
             results: Vec::new(),
             up: VecDeque::from([(0, Up::List(list))]),
             asked: None,
-            looking: false,
-            looked: false,
+            awaits_state: false,
+            introduced: false,
             slot_commands: 0,
             slots: BTreeMap::new(),
             installs: BTreeSet::new(),
@@ -112,8 +112,8 @@ impl Link {
             self.results.push((due_us, action.id, result));
         }
         if let Some((_, commands)) = self.asked.take_if(|(due, _)| *due <= now_us) {
-            let look = Up::Look(place.slots(), place.stats(), commands);
-            self.send_up(look, now_us);
+            let state = Up::State(place.slots(), place.stats(), commands);
+            self.send_up(state, now_us);
         }
         let mut events = Vec::new();
         place.take_events(MAX_EVENTS, &mut events);
@@ -146,8 +146,8 @@ impl Link {
                     place.tell_list(&flows);
                     core.reconcile(place.id, flows, now_us);
                 }
-                Some((_, Up::Look(slots, flows, commands))) => {
-                    self.looking = false;
+                Some((_, Up::State(slots, flows, commands))) => {
+                    self.awaits_state = false;
                     if commands == self.slot_commands {
                         core.observe_slots(place.id, &slots, &flows, now_us);
                     }
@@ -157,14 +157,14 @@ impl Link {
         }
         self.deliver_results(core, place, now_us);
         core.tick(now_us);
-        if core.wants_slots(place.id, now_us) && !self.looking {
-            if self.looked {
-                self.looking = true;
+        if core.wants_slots(place.id, now_us) && !self.awaits_state {
+            if self.introduced {
+                self.awaits_state = true;
                 let due_us = self.due_us(self.down.back().map(|(due, ..)| *due), now_us);
                 self.asked = Some((due_us, self.slot_commands));
             } else {
                 // The datapath said so when it introduced itself.
-                self.looked = true;
+                self.introduced = true;
                 core.observe_slots(place.id, &place.slots(), &[], now_us);
             }
         }

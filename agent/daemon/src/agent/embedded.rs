@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::warn;
 
 /// How often the host of an algorithm is looked at while the datapath is quiet.
-const LOOK_AT_HOST: Duration = Duration::from_millis(1);
+const HOST_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The loop's end of a [`Waker`].
 pub struct Woken(Receiver<()>);
@@ -57,7 +57,7 @@ impl Source for Embedded {
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         // One thread cannot wait for a channel and a descriptor at once.
-        let timeout = if also.is_some() { timeout.min(LOOK_AT_HOST) } else { timeout };
+        let timeout = if also.is_some() { timeout.min(HOST_POLL_INTERVAL) } else { timeout };
         match self.woken.0.recv_timeout(timeout) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::NotConnected.into()),

@@ -72,7 +72,7 @@ const SLOTS_EVERY_US: u64 = 1_000_000;
 const RUNTIME_DESCRIPTORS: usize = 8;
 
 /// How often the agent looks whether its run directory is still there.
-const LOOK_AT_RUN_DIR: Duration = Duration::from_millis(500);
+const RUN_DIR_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long it tells those who asked it to stop that it has.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -392,7 +392,7 @@ impl Running<'_> {
 
     /// Waits for a reason to stop; an error where there is something wrong.
     async fn supervise(&mut self, handle: &Handle, server: &Server) -> Result<(), Failure> {
-        let mut look = tokio::time::interval(LOOK_AT_RUN_DIR);
+        let mut run_dir_check = tokio::time::interval(RUN_DIR_CHECK_INTERVAL);
         let mut reachable = true;
         loop {
             tokio::select! {
@@ -405,7 +405,7 @@ impl Running<'_> {
                     Wish::Stop => return Ok(()),
                     Wish::Reload => reload(self.args, handle, &self.algorithms).await,
                 },
-                _ = look.tick() => {
+                _ = run_dir_check.tick() => {
                     self.memories.keep();
                     if !self.lock.is_firm() {
                         let gone = RunDirGone(self.located.run_dir()?.to_owned());

@@ -20,7 +20,7 @@ use tracing::{error, info, warn};
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
 /// How long rings are looked at without letting others run, who may wait for the core, microseconds.
-const LOOK_US: u64 = 10;
+const SPIN_US: u64 = 10;
 /// Time between two looks at the name of the datapaths' socket, microseconds.
 const NAME_EVERY_US: u64 = 1_000_000;
 /// How soon a full socket is tried again: nothing tells when its owner has read.
@@ -242,7 +242,7 @@ impl Peers {
     }
 
     /// Says, once, that datapaths do not reach this agent any more.
-    fn look_at_name(&mut self, now_us: u64) {
+    fn check_name(&mut self, now_us: u64) {
         if self.next_name_us.is_none_or(|next_us| now_us < next_us) {
             return;
         }
@@ -293,7 +293,7 @@ impl Peers {
 
 impl Source for Peers {
     fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
-        self.look_at_name(now_us);
+        self.check_name(now_us);
         let datagrams = self.hub.receive(MAX_DATAGRAMS, now_us, &mut self.changes);
         let mut driven = self.follow(core, now_us, taps);
         for id in &self.joined {
@@ -311,7 +311,7 @@ impl Source for Peers {
     }
 
     fn pause(&mut self, now_us: u64) -> u64 {
-        match self.hub.spin(now_us, LOOK_US) {
+        match self.hub.spin(now_us, SPIN_US) {
             Some(seen_us) => seen_us,
             None => {
                 std::thread::yield_now();

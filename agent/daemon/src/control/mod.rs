@@ -4,13 +4,11 @@
 //! so that a client that sends garbage or nothing at all harms nobody but itself.
 
 mod client;
-mod figures;
 mod protocol;
 mod server;
 mod snapshots;
 
 pub use client::{ClientError, ask, open};
-pub use figures::Figures;
 pub use protocol::{
     Counters, DatapathRecord, FlowArm, FlowRecord, Flows, InsteadOf, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES,
     ModeName, ProgramRecord, Request, Response, Silence, Status, Version,

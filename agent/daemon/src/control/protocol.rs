@@ -2,11 +2,10 @@
 //!
 //! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
 
-use super::figures::Figures;
 use super::snapshots::{ArmRecord, PolicyRecord, Snapshots};
 use crate::config::Rule;
 use crate::qlog::Filter;
-use ccplane_contract::{FlowStats, Mode};
+use ccplane_contract::{FlowStats, KnownStats, Mode};
 use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -295,10 +294,16 @@ pub struct FlowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     #[serde(flatten)]
-    pub transport: Figures,
+    pub transport: KnownStats,
     /// Decisions of the flow's policy; absent where its program asks none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRecord>,
+}
+
+/// The statistics that a datapath has measured; the agent itself counts reports.
+fn known_stats(stats: &FlowStats) -> KnownStats {
+    let reports = Some(stats.transport.reports);
+    KnownStats { reports, ..stats.transport.known(stats.sampled_at_us > 0) }
 }
 
 impl FlowRecord {
@@ -324,7 +329,7 @@ impl FlowRecord {
             native_reason: known.and_then(|k| k.native()).map(ToString::to_string),
             instead_of: known.and_then(InsteadOf::of),
             last_error: known.and_then(|k| k.last_error()).map(ToString::to_string),
-            transport: Figures::from(stats),
+            transport: known_stats(stats),
             policy: stats.policy.as_ref().map(PolicyRecord::new),
         }
     }

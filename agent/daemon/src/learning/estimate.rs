@@ -118,11 +118,11 @@ impl Estimator {
             }
         }
         // Flows that ended are not sampled any more.
-        let heard = |name: &FlowName| {
+        let is_sampled = |name: &FlowName| {
             (name.0, name.1) != (from, batch.datapath) || batch.measures.iter().any(|m| m.flow.0 == name.2)
         };
         if !batch.measures.is_empty() {
-            self.flows.retain(|name, _| heard(name));
+            self.flows.retain(|name, _| is_sampled(name));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Every metric: its name, its labels, its meaning.
 
-use ccplane_contract::Mode;
+use ccplane_contract::{Mode, TransportStats};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -144,10 +144,8 @@ pub(crate) struct Metrics {
     pub(super) malformed_datagrams: Counter,
     pub(super) srtt: Histograms,
     pub(super) cwnd: Histograms,
-    pub(super) delivered: Family<FlowLabels, Counter>,
-    pub(super) lost: Family<FlowLabels, Counter>,
-    pub(super) acked_bytes: Family<FlowLabels, Counter>,
-    pub(super) faults: Family<FlowLabels, Counter>,
+    /// The counters among the statistics of transports, by their place in [`TransportStats::LIST`].
+    pub(super) transport: Vec<(usize, Family<FlowLabels, Counter>)>,
     pub(super) decisions: Family<VerdictLabels, Counter>,
     pub(super) rows_learned: Family<AlgorithmLabel, Counter>,
     pub(super) rows_dropped: Family<AlgorithmLabel, Counter>,
@@ -181,10 +179,7 @@ impl Metrics {
             malformed_datagrams: Counter::default(),
             srtt: Family::new_with_constructor(srtt),
             cwnd: Family::new_with_constructor(cwnd),
-            delivered: Family::default(),
-            lost: Family::default(),
-            acked_bytes: Family::default(),
-            faults: Family::default(),
+            transport: transport_counters(),
             decisions: Family::default(),
             rows_learned: Family::default(),
             rows_dropped: Family::default(),
@@ -286,9 +281,17 @@ impl Metrics {
             "Congestion windows of flows, each observed once a second",
             self.cwnd.clone(),
         );
-        r.register("packets_delivered", "Packets delivered, as last sampled", self.delivered.clone());
-        r.register("packets_lost", "Packets marked lost, as last sampled", self.lost.clone());
-        r.register_with_unit("acked", "Acknowledged, as last sampled", Unit::Bytes, self.acked_bytes.clone());
-        r.register("faults", "Saturations and divisions by zero in programs", self.faults.clone());
+        for (n, family) in &self.transport {
+            let Some((name, help)) = TransportStats::LIST[*n].counter else { continue };
+            match name.strip_suffix("_bytes") {
+                Some(stem) => r.register_with_unit(stem, help, Unit::Bytes, family.clone()),
+                None => r.register(name, help, family.clone()),
+            }
+        }
     }
+}
+
+fn transport_counters() -> Vec<(usize, Family<FlowLabels, Counter>)> {
+    let counters = TransportStats::LIST.iter().enumerate().filter(|(_, stat)| stat.counter.is_some());
+    counters.map(|(n, _)| (n, Family::default())).collect()
 }

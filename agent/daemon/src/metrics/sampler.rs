@@ -183,13 +183,10 @@ impl Sampler {
                 m.cwnd.get_or_create(&labels).observe(f.transport.snd_cwnd.into());
                 let key = (n, f.id.0, f.id.1);
                 let before = self.last.get(&key).copied().unwrap_or_default();
-                let grow = |family: &Family<FlowLabels, Counter>, now: u64, before: u64| {
-                    family.get_or_create(&labels).inc_by(now.saturating_sub(before));
-                };
-                grow(&m.delivered, f.transport.delivered, before.delivered);
-                grow(&m.lost, f.transport.lost, before.lost);
-                grow(&m.acked_bytes, f.transport.bytes_acked, before.bytes_acked);
-                grow(&m.faults, f.transport.faults, before.faults);
+                let (now, before) = (f.transport.to_words(), before.to_words());
+                for (n, family) in &m.transport {
+                    family.get_or_create(&labels).inc_by(now[*n].saturating_sub(before[*n]));
+                }
                 last.insert(key, f.transport);
             }
         }

@@ -147,9 +147,9 @@ fn a_libccp_flow_is_steered_over_netlink() {
     let mut portus = netlink::Socket::<Blocking>::new().unwrap();
     let stand_in = Netlink::new();
     stand_in.send(b"as ccp-kernel");
-    let mut heard = [0; 1024];
-    let (n, ()) = portus.recv(&mut heard).unwrap();
-    assert_eq!(&heard[..n], b"as ccp-kernel");
+    let mut received = [0; 1024];
+    let (n, ()) = portus.recv(&mut received).unwrap();
+    assert_eq!(&received[..n], b"as ccp-kernel");
     let refused = home.run(&["agent"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{said}");

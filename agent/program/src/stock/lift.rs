@@ -144,25 +144,8 @@ fn word(entry: &[u8; ENTRY_BYTES], at: usize) -> u32 {
 }
 
 fn decode(inst: usize, entry: &[u8; ENTRY_BYTES]) -> Result<StockInst, LiftError> {
-    const OPS: [StockOp; 15] = [
-        StockOp::Add,
-        StockOp::Bind,
-        StockOp::Def,
-        StockOp::Div,
-        StockOp::Equiv,
-        StockOp::Ewma,
-        StockOp::Gt,
-        StockOp::If,
-        StockOp::Lt,
-        StockOp::Max,
-        StockOp::MaxWrap,
-        StockOp::Min,
-        StockOp::Mul,
-        StockOp::NotIf,
-        StockOp::Sub,
-    ];
     let reg = |at: usize| StockReg { kind: entry[at], index: word(entry, at + 1) };
-    let op = OPS.get(usize::from(entry[0])).ok_or(LiftError::Malformed { inst })?;
+    let op = StockOp::ALL.get(usize::from(entry[0])).ok_or(LiftError::Malformed { inst })?;
     Ok(StockInst { op: *op, res: reg(1), left: reg(6), right: reg(11) })
 }
 

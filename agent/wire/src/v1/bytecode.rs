@@ -6,6 +6,7 @@
 
 use ccplane_program::ir::Prim;
 use ccplane_program::stock::Stock;
+pub use ccplane_program::stock::StockOp as Op;
 
 use crate::bytes::Reader;
 use crate::list::Item;
@@ -29,63 +30,6 @@ pub const MAX_LOCALS: u8 = 8;
 pub(super) const EVENT_BYTES: usize = 16;
 /// Bytes of an instruction.
 pub(super) const INST_BYTES: usize = 16;
-
-/// libccp's instructions, by their opcodes (ccp_priv.h).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum Op {
-    /// Writes `left + right`.
-    Add = 0,
-    /// Writes `right` as it is.
-    Bind = 1,
-    /// Declares `left` with initial value `right`.
-    Def = 2,
-    /// Writes `left / right`, rounded down.
-    Div = 3,
-    /// Writes whether `left == right`.
-    Equiv = 4,
-    /// Writes `(left*dst + (10-left)*right) / 10`.
-    Ewma = 5,
-    /// Writes whether `left > right`.
-    Gt = 6,
-    /// Writes `right` if `left` is true.
-    If = 7,
-    /// Writes whether `left < right`.
-    Lt = 8,
-    /// Writes the larger operand.
-    Max = 9,
-    /// Writes the later of two 32-bit sequence numbers.
-    MaxWrap = 10,
-    /// Writes the smaller operand.
-    Min = 11,
-    /// Writes `left * right`.
-    Mul = 12,
-    /// Writes `right` if `left` is false.
-    NotIf = 13,
-    /// Writes `left - right`.
-    Sub = 14,
-}
-
-impl Op {
-    /// Every opcode, in order.
-    pub const ALL: [Op; 15] = [
-        Op::Add,
-        Op::Bind,
-        Op::Def,
-        Op::Div,
-        Op::Equiv,
-        Op::Ewma,
-        Op::Gt,
-        Op::If,
-        Op::Lt,
-        Op::Max,
-        Op::MaxWrap,
-        Op::Min,
-        Op::Mul,
-        Op::NotIf,
-        Op::Sub,
-    ];
-}
 
 /// A register index below `LIMIT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]

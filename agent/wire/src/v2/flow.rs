@@ -93,8 +93,21 @@ pub(super) fn write_info(info: &FlowInfo, out: &mut impl Out) -> Result<(), Enco
     out.put(&info.min_rtt_us.unwrap_or(0).to_le_bytes())
 }
 
-/// Slow start threshold on the wire before the first one is set.
-const NO_SSTHRESH: u32 = u32::MAX;
+fn read_transport(r: &mut Reader<'_>) -> Result<TransportStats, DecodeError> {
+    let mut words = [0; TransportStats::COUNT];
+    for (word, stat) in words.iter_mut().zip(TransportStats::LIST) {
+        *word = if stat.is_wide { r.u64(stat.name)? } else { r.u32(stat.name)?.into() };
+    }
+    Ok(TransportStats::from_words(words))
+}
+
+fn write_transport(stats: &TransportStats, out: &mut impl Out) -> Result<(), EncodeError> {
+    for (word, stat) in stats.to_words().iter().zip(TransportStats::LIST) {
+        let bytes = if stat.is_wide { 8 } else { 4 };
+        out.put(&word.to_le_bytes()[..bytes])?;
+    }
+    Ok(())
+}
 
 impl<'a> Item<'a> for FlowStats {
     const WHAT: &'static str = "flow";
@@ -112,20 +125,7 @@ impl<'a> Item<'a> for FlowStats {
                 _ => return Err(DecodeError::Unknown { field: "mode", found: u64::from(mode) }),
             },
             program: if r.bool("program")? { Some(read_uid(r)?) } else { None },
-            transport: TransportStats {
-                snd_cwnd: r.u32("snd_cwnd")?,
-                snd_ssthresh: Some(r.u32("snd_ssthresh")?).filter(|n| *n != NO_SSTHRESH),
-                mss_bytes: r.u32("mss_bytes")?,
-                srtt_us: r.u32("srtt_us")?,
-                min_rtt_us: r.u32("min_rtt_us")?,
-                pacing_rate: r.u64("pacing_rate")?,
-                bytes_acked: r.u64("bytes_acked")?,
-                delivered: r.u64("delivered")?,
-                lost: r.u64("lost")?,
-                unacked: r.u32("unacked")?,
-                faults: r.u64("faults")?,
-                reports: r.u64("reports")?,
-            },
+            transport: read_transport(r)?,
             policy: None,
             sampled_at_us: r.u64("sampled_at_us")?,
         };
@@ -149,17 +149,8 @@ impl<'a> Item<'a> for FlowStats {
         if let Some(uid) = self.program {
             write_uid(uid, out)?;
         }
-        let t = &self.transport;
-        for n in [t.snd_cwnd, t.snd_ssthresh.unwrap_or(NO_SSTHRESH), t.mss_bytes, t.srtt_us, t.min_rtt_us] {
-            out.put(&n.to_le_bytes())?;
-        }
-        for n in [t.pacing_rate, t.bytes_acked, t.delivered, t.lost] {
-            out.put(&n.to_le_bytes())?;
-        }
-        out.put(&t.unacked.to_le_bytes())?;
-        for n in [t.faults, t.reports, self.sampled_at_us] {
-            out.put(&n.to_le_bytes())?;
-        }
+        write_transport(&self.transport, out)?;
+        out.put(&self.sampled_at_us.to_le_bytes())?;
         self.policy.as_ref().map_or(Ok(()), |policy| write_policy(policy, out))
     }
 }

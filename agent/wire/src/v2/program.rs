@@ -20,31 +20,7 @@ const VOLATILE: u8 = 1 << 3;
 /// Bytes of the longest varint.
 const MAX_VARINT_BYTES: usize = 10;
 
-/// Operations by their numbers, which never change.
-const OPS: [Op; 20] = [
-    Op::Bind,
-    Op::Add,
-    Op::Sub,
-    Op::Mul,
-    Op::Div,
-    Op::Eq,
-    Op::Lt,
-    Op::Gt,
-    Op::Le,
-    Op::Ge,
-    Op::Min,
-    Op::Max,
-    Op::MaxWrap,
-    Op::And,
-    Op::Or,
-    Op::Ewma,
-    Op::If,
-    Op::NotIf,
-    Op::History,
-    Op::Policy,
-];
-
-/// The inverse of [`OPS`]; a new operation does not compile until it has a number.
+/// The inverse of [`Op::ALL`]; a new operation does not compile until it has a number.
 const fn op_number(op: Op) -> u8 {
     match op {
         Op::Bind => 0,
@@ -174,7 +150,7 @@ pub(super) fn read_program(r: &mut Reader<'_>) -> Result<Program, DecodeError> {
     })?;
     let insts = read_each(r, "instruction", insts, |r| {
         let found = r.u8("op")?;
-        let op = OPS.get(usize::from(found)).copied();
+        let op = Op::ALL.get(usize::from(found)).copied();
         let op = op.ok_or(DecodeError::Unknown { field: "op", found: u64::from(found) })?;
         Ok(Inst { op, dst: read_dst(r, hook)?, a: read_src(r, hook)?, b: read_src(r, hook)? })
     })?;
@@ -329,7 +305,7 @@ mod tests {
 
     #[test]
     fn operations_and_their_numbers_agree() {
-        for (n, op) in OPS.into_iter().enumerate() {
+        for (n, op) in Op::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(op_number(op)), n, "{op:?}");
         }
     }

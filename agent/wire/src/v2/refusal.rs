@@ -122,6 +122,12 @@ pub(super) fn write(error: &DatapathError, out: &mut impl Out) -> Result<(), Enc
             out.put(&[13])?;
             write_clipped(out, reason)
         }
+        // One that this version has no number for is still a refusal, in words.
+        other => {
+            out.put(&[7])?;
+            out.put(&NO_INST.to_le_bytes())?;
+            write_clipped(out, &other.to_string())
+        }
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) fn read_policy(r: &mut Reader<'_>) -> Result<FlowPolicy, DecodeError>
             found => return Err(DecodeError::Unknown { field: "level", found: u64::from(found) }),
         },
         level_uid: r.u32("level_uid")?,
-        trouble: r.u32("trouble")?,
+        penalty: r.u32("penalty")?,
         decisions: r.u32("decisions")?,
         saturated: r.u32("saturated")?,
         clipped: r.u32("clipped")?,
@@ -108,9 +108,9 @@ pub(super) fn read_policy(r: &mut Reader<'_>) -> Result<FlowPolicy, DecodeError>
 
 pub(super) fn write_policy(policy: &FlowPolicy, out: &mut impl Out) -> Result<(), EncodeError> {
     out.put(&policy.noise.0.to_le_bytes())?;
-    let FlowPolicy { uid, buffer, level, level_uid, trouble, decisions, .. } = *policy;
+    let FlowPolicy { uid, buffer, level, level_uid, penalty, decisions, .. } = *policy;
     let FlowPolicy { saturated, clipped, collapsed, trips, .. } = *policy;
     let words =
-        [uid, buffer, level as u32, level_uid, trouble, decisions, saturated, clipped, collapsed, trips];
+        [uid, buffer, level as u32, level_uid, penalty, decisions, saturated, clipped, collapsed, trips];
     words.iter().try_for_each(|word| out.put(&word.to_le_bytes()))
 }

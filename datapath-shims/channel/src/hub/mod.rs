@@ -57,7 +57,7 @@ const THE_SOCKET: u64 = 0;
 /// The token of the links to ccp-kernel.
 const THE_LINKS: u64 = u64::MAX;
 /// Longest sleep where a link cannot be waited for.
-const LOOK_AT_LINKS: Duration = Duration::from_millis(1);
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Polls of the rings between two reads of the clock.
 const POLLS_PER_CLOCK_READ: usize = 32;
 
@@ -333,7 +333,7 @@ impl Hub {
     /// The error of poll(2) or epoll(7).
     pub fn wait_also(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         // Each ring is told that the agent sleeps, and only then polled for the last time.
-        let timeout = if self.has_unpollable { timeout.min(LOOK_AT_LINKS) } else { timeout };
+        let timeout = if self.has_unpollable { timeout.min(LINK_POLL_INTERVAL) } else { timeout };
         let quiet = self.ends().all(|(_, end)| end.doze());
         let waited = match also {
             _ if !quiet => Ok(()),

@@ -345,9 +345,9 @@ fn running_flows_are_heard_before_programs_are_written() {
     assert_eq!(inbox_v1(&datapath), beacons());
     send_v1(&datapath, &measure(2, 2, &[14_480, 20_000]));
     world.receive();
-    let heard = FlowId(2);
-    assert!(matches!(world.events(id)[..], [Event::Created { flow, .. }] if flow == heard));
-    world.hub.peer(id).unwrap().set_program(heard, ProgramUid(1), &[]).unwrap();
+    let created = FlowId(2);
+    assert!(matches!(world.events(id)[..], [Event::Created { flow, .. }] if flow == created));
+    world.hub.peer(id).unwrap().set_program(created, ProgramUid(1), &[]).unwrap();
 
     let asked = |sid| Sent::Change { sid, uid: 1, fields: 0 };
     assert_eq!(world.handle_timeout(id, &datapath, 1), [1, 3, 4].map(asked), "lower numbers belong to flows");

@@ -38,6 +38,7 @@ pub type Setup<'a> = dyn FnMut() -> Result<Box<dyn Harness>, HarnessError> + 'a;
 
 /// How a live datapath broke its promises.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Broken {
     /// The case could not be set up.
     #[error("could not set up: {0}")]

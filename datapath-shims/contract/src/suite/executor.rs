@@ -14,6 +14,7 @@ pub(super) const START_MSS_BYTES: u32 = 1448;
 
 /// One thing that happens to a flow or to the slots that its policies are in.
 #[derive(Clone, PartialEq, Eq, Debug)]
+// Exhaustive: an executor that passed over a step would pass a test that it does not run.
 pub enum Step {
     /// An ACK with these primitives: what was staged is applied, then the program runs. Neither happens once a policy had
     /// no answer, until a program is staged.
@@ -392,6 +393,7 @@ fn follow_mss(flow: &mut ProgramState, program: &Program, told_bytes: &mut u32, 
 
 /// How an executor differs from what was expected.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Divergence {
     /// The executor could not run the script.
     #[error("could not run: {0}")]

@@ -16,12 +16,14 @@ pub mod images;
 mod linear;
 mod operation;
 pub mod random;
+mod waiting;
 
 pub use executor::{
     Divergence, Executor, ExecutorError, NO_PACKETS, Observation, PolicyObservation, Reference, Script,
     ScriptedDatapath, Sending, Step, check, run_script,
 };
 pub use operation::{AckStream, Operation};
+pub use waiting::wait_for_event;
 
 use ccplane_program::ir::Hook;
 use rand_chacha::ChaCha8Rng;

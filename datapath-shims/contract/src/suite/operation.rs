@@ -7,6 +7,7 @@ use ccplane_program::vm::Prims;
 
 /// An event in a flow's life; each makes one step, or none where it only changes what later ACKs carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Operation {
     /// An ACK of this many packets in order.
     Ack {

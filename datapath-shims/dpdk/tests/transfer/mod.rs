@@ -21,6 +21,7 @@ use ccplane_quic::files::{Folder, PROTOCOL, Server, Step, Transfer, Writers};
 use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, Endpoint, Event, UdpWire, Wire};
+use ccplane_testing::wait_within;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
@@ -125,16 +126,16 @@ impl Fetch<'_> {
         let (fetched, in_time, took, resumed, let_go) = thread::scope(|scope| {
             let serving = scope.spawn(|| at(&cable.a, server, SERVER, UDP_PORT, serve));
             let fetching = scope.spawn(|| at(&cable.b, client, CLIENT, 0, client_work));
-            while shared.arrived_bytes.load(Relaxed) < total_bytes / UNDER_WAY_PART && !fetching.is_finished()
-            {
-                thread::sleep(Duration::from_micros(200));
-            }
+            let arrived_bytes = || shared.arrived_bytes.load(Relaxed);
+            wait_within(PATIENCE, "the transfer is under way", || {
+                (arrived_bytes() >= total_bytes / UNDER_WAY_PART || fetching.is_finished()).then_some(())
+            });
             let happened = Instant::now();
             happens(cable);
-            let (over, arrived) = (Instant::now(), shared.arrived_bytes.load(Relaxed));
-            while shared.arrived_bytes.load(Relaxed) == arrived && !fetching.is_finished() {
-                thread::sleep(Duration::from_micros(200));
-            }
+            let (over, arrived) = (Instant::now(), arrived_bytes());
+            wait_within(PATIENCE, "more of the file", || {
+                (arrived_bytes() > arrived || fetching.is_finished()).then_some(())
+            });
             let (in_time, resumed) = (arrived < total_bytes, over.elapsed());
             let (fetched, ended) = fetching.join().unwrap();
             shared.ended.store(true, Relaxed);

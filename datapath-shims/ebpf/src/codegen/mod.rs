@@ -5,7 +5,7 @@
 
 mod staged;
 
-pub use staged::{claim, claim_staged};
+pub use staged::{claim_program, claim_staged};
 
 use ccplane_program::ir::Src;
 use ccplane_program::ir::{

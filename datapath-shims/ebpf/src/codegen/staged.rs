@@ -8,16 +8,36 @@ use ccplane_program::ir::{RegId, RegKind};
 
 use super::{Gen, Host};
 use crate::frame::{REC, load_prim, reg_off};
-use crate::layout::{rec, stage};
+use crate::layout::{STAGE_RELEASE, mode, rec, stage};
 use crate::policy;
 
 /// Emits the claim of the staged change for the flow at `record`, if any; jumps to `nothing` otherwise. R0 and R1 are
 /// lost.
-pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
+fn claim(asm: &mut Asm, record: R, nothing: Label) {
     asm.mov_imm(R::R0, i64::from(stage::READY));
     asm.mov_imm(R::R1, i64::from(stage::APPLYING));
     asm.cmpxchg32(record, rec::STAGE_STATE as i16, R::R1);
     asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, nothing);
+}
+
+/// Emits the claim of the staged change for the flow at `record`, and leaves the slot of the program that runs next in R1.
+///
+/// Jumps to `start` if that is a program, to `keep` if the running one stays, to `done` if there is nothing to claim, and goes
+/// on if there is to be none. Fields that were set while a policy's lack of an answer keeps the program from running wait for
+/// the next one. R0 and R2 are lost.
+pub fn claim_program(asm: &mut Asm, record: R, keep: Label, start: Label, done: Label) {
+    let runs = asm.label();
+    asm.load(Size::B4, R::R1, record, rec::MODE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, runs);
+    asm.load(Size::B4, R::R1, record, rec::STAGE_SLOT as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+    asm.bind(runs);
+    claim(asm, record, done);
+    asm.load(Size::B4, R::R1, record, rec::STAGE_SLOT as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
+    asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
+    asm.jump_if(R::R1, Cond::Ne, R::R2, start);
+    asm.mov_imm(R::R1, 0);
 }
 
 /// Emits the dispatcher's handling of staged changes, for hosts that run without one. R0 and R1 are lost.

@@ -5,10 +5,10 @@ use super::header::{CB_LINK, CTX, Link, Output, REDIRECTED, exit_next, read_tcp_
 use super::layout::{flow, page};
 use super::lifecycle::{NOW, TCP_ESTABLISHED, begin, find_cached, find_record, find_storage, put_into_cache};
 use super::measure::{Flow, TP, measure};
-use crate::codegen::claim;
+use crate::codegen::claim_program;
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_KEY};
-use crate::layout::{NO_INSTANCE, STAGE_RELEASE, mode, rec, stage};
+use crate::layout::{NO_INSTANCE, mode, rec, stage};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 /// Registers between calls: of the control page, of the gap before the packet, of the bytes sent before and with it.
@@ -272,18 +272,8 @@ fn run_program(asm: &mut Asm, maps: &PacketMaps, link_bytes: u32) {
 
 /// Emits the claim of a staged change and the choice of the program that runs next, as the dispatcher of acknowledgements does.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, set, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
-    asm.load(Size::B4, R::R1, REC, rec::MODE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, runs);
-    asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
-    asm.bind(runs);
-    claim(asm, REC, done);
-    asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
-    asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
-    asm.jump_if(R::R1, Cond::Ne, R::R2, start);
-    asm.mov_imm(R::R1, 0);
+    let (keep, start, set, steered) = (asm.label(), asm.label(), asm.label(), asm.label());
+    claim_program(asm, REC, keep, start, done);
     asm.jump(set);
     // A flow that never had a program keeps what was decided when it connected.
     asm.bind(start);

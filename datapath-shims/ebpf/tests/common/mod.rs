@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ccplane_contract::suite::wait_for_event;
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, Options, clean, clean_all};
 use ccplane_emulator::netns::Namespace;
@@ -176,10 +177,10 @@ pub fn mishap(traffic: &BulkFlow, what: &str) -> Mishap {
 /// If the last one was shortly before, it waits for as long as shows a stall, and does `meanwhile` then.
 pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile: impl FnMut()) {
     let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
-    while traffic.latest().unwrap().at_us <= shows_us {
+    wait_until("a stall would show", || {
         meanwhile();
-        std::thread::sleep(NAP);
-    }
+        traffic.latest().unwrap().at_us > shows_us
+    });
     traffic.stop();
     let outcome = traffic.finish().unwrap();
     assert_eq!(outcome.samples_dropped, 0);
@@ -188,19 +189,9 @@ pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile
 }
 
 /// Polls, with heartbeats, until `done` accepts an event. Later events are left for the next call.
-pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> T {
-    let start = Instant::now();
-    let mut events = Vec::new();
-    while start.elapsed() < PATIENCE {
-        datapath.heartbeat();
-        if datapath.poll(1, &mut events) == 0 {
-            datapath.wait(Duration::from_millis(20)).unwrap();
-        }
-        if let Some(found) = events.pop().and_then(|e| done(&e)) {
-            return found;
-        }
-    }
-    panic!("no {what} within {PATIENCE:?}");
+pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, done: impl FnMut(&Event) -> Option<T>) -> T {
+    let wait = |d: &mut EbpfDatapath| d.wait(Duration::from_millis(20)).unwrap();
+    wait_for_event(datapath, PATIENCE, what, wait, done)
 }
 
 /// The id of a flow, once its event arrives.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ccplane_contract::suite::wait_for_event;
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::packets::{Marking, PacketsDatapath, PacketsOptions, cgroup_root};
 use ccplane_emulator::netns::{Namespace, available};
@@ -279,23 +280,9 @@ pub fn compile(source: &str) -> Program {
 }
 
 /// Polls, with heartbeats, until `done` accepts an event.
-pub fn wait_for<T>(
-    datapath: &mut PacketsDatapath,
-    what: &str,
-    mut done: impl FnMut(&Event) -> Option<T>,
-) -> T {
-    let start = Instant::now();
-    let mut events = Vec::new();
-    while start.elapsed() < PATIENCE {
-        datapath.heartbeat();
-        if datapath.poll(1, &mut events) == 0 {
-            datapath.wait_also(Duration::from_millis(20), None).unwrap();
-        }
-        if let Some(found) = events.pop().and_then(|e| done(&e)) {
-            return found;
-        }
-    }
-    panic!("no {what} within {PATIENCE:?}");
+pub fn wait_for<T>(datapath: &mut PacketsDatapath, what: &str, done: impl FnMut(&Event) -> Option<T>) -> T {
+    let wait = |d: &mut PacketsDatapath| d.wait_also(Duration::from_millis(20), None).unwrap();
+    wait_for_event(datapath, PATIENCE, what, wait, done)
 }
 
 /// The id of a flow, whose first byte is sent; and a program is set on it.

@@ -183,7 +183,7 @@ static void put_observation(const struct ccplane_prog *prog, const struct ccplan
 	put(policy->buffer);
 	put(policy->level);
 	put(policy->level_uid);
-	put(policy->trouble);
+	put(policy->penalty);
 	put(policy->decisions);
 	put(policy->saturated);
 	put(policy->clipped);

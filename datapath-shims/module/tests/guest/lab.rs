@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ccplane_contract::suite::wait_for_event;
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_module::{DEFAULT_DEVICE, ModuleDatapath};
+use ccplane_testing::wait_within;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -252,31 +254,13 @@ impl Drop for Bulk {
 }
 
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(NAP);
-    }
+    wait_within(PATIENCE, what, || holds().then_some(()));
 }
 
 /// Polls, with heartbeats, until `done` accepts an event. Later events are left for the next call.
-pub fn wait_for<T>(
-    datapath: &mut ModuleDatapath,
-    what: &str,
-    mut done: impl FnMut(&Event) -> Option<T>,
-) -> T {
-    let start = Instant::now();
-    let mut events = Vec::new();
-    while start.elapsed() < PATIENCE {
-        datapath.heartbeat();
-        if datapath.poll(1, &mut events) == 0 {
-            datapath.wait_also(Duration::from_millis(20), None).unwrap();
-        }
-        if let Some(found) = events.pop().and_then(|e| done(&e)) {
-            return found;
-        }
-    }
-    panic!("no {what} within {PATIENCE:?}");
+pub fn wait_for<T>(datapath: &mut ModuleDatapath, what: &str, done: impl FnMut(&Event) -> Option<T>) -> T {
+    let wait = |d: &mut ModuleDatapath| d.wait_also(Duration::from_millis(20), None).unwrap();
+    wait_for_event(datapath, PATIENCE, what, wait, done)
 }
 
 /// The id of a flow, once its event arrives.

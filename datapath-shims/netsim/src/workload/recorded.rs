@@ -41,6 +41,7 @@ pub const MAX_COMMAND_BYTES: usize = 4096;
 
 /// The fault of a recording, with its line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordingError {
     /// A line longer than [`MAX_LINE_BYTES`].
     #[error("line {line}: {bytes} bytes, more than {MAX_LINE_BYTES}")]

@@ -27,7 +27,7 @@ const QUEUE: u32 = 0;
 /// How long the server looks for frames before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
 /// Looks for frames between two looks at the clock.
-const LOOKS: u32 = 64;
+const POLLS_BETWEEN_CLOCKS: u32 = 64;
 
 /// Offsets in a frame's UDP header, and of the fields that tell a frame is ours.
 const IPV4_UDP: i16 = 34;
@@ -109,17 +109,17 @@ impl Xsk {
     /// The socket is broken.
     pub fn serve(&mut self, service: &mut Service, stop: &AtomicBool) -> io::Result<()> {
         let mut now = Instant::now();
-        let (mut busy_until, mut next_turn, mut looks) = (now + SPIN, now, 0);
+        let (mut busy_until, mut next_turn, mut polls) = (now + SPIN, now, 0);
         while !stop.load(Ordering::Relaxed) {
             let answered = self.answer(service)?;
-            looks += 1;
+            polls += 1;
             if answered > 0 {
                 busy_until = now + SPIN;
-            } else if looks < LOOKS {
+            } else if polls < POLLS_BETWEEN_CLOCKS {
                 std::hint::spin_loop();
                 continue;
             }
-            (now, looks) = (Instant::now(), 0);
+            (now, polls) = (Instant::now(), 0);
             if now >= busy_until {
                 sys::wait(&self.socket, TURN.as_millis() as i32)?;
             }

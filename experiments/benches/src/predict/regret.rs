@@ -82,7 +82,7 @@ pub(super) fn figure(asked: &Asked, lab: &Lab<'_>, slot: u8, choice: Choice) -> 
         PHASES.len()
     );
     let row = format!("predict.regret.{}", name(choice));
-    Ok(Figure::paired(row, "share right", "the best predictor in hindsight", &pairs, &proof).noted(note))
+    Ok(Figure::paired(row, "share right", "the best predictor in hindsight", &pairs, &proof).with_note(note))
 }
 
 fn repetition(asked: &Asked, lab: &Lab<'_>, slot: u8, seed: u64) -> Result<Shares, BenchError> {

@@ -79,10 +79,11 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let (decision, proof): (Vec<Pair>, Proof) = (decision, proof::all(&proofs)?);
     Ok(vec![
         Figure::paired("ack.quic.reno", "ns", "the engine under an empty program", &program, &proof),
-        Figure::paired("ack.quic.reno.controller", "ns", "the engine alone", &controller, &proof)
-            .noted("two packets sent and acknowledged, their stamps, delivery rate and RTT, and the engine"),
+        Figure::paired("ack.quic.reno.controller", "ns", "the engine alone", &controller, &proof).with_note(
+            "two packets sent and acknowledged, their stamps, delivery rate and RTT, and the engine",
+        ),
         Figure::paired("ack.quic.decision", "ns", "a plain int8 loop", &decision, &proof)
-            .noted("with Aurora's snapshot, above a program that does not ask"),
+            .with_note("with Aurora's snapshot, above a program that does not ask"),
     ])
 }
 

@@ -57,8 +57,8 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let proof = proof::all(&proofs)?;
     Ok(vec![
         Figure::paired("quic.connections", "connections", "those that were made at once", &right, &proof)
-            .noted(format!("that moved {FILE_BYTES} bytes with the right hash, all under the program")),
-        Figure::paired("quic.connections.time", "s", "one connection that moves as much", &seconds, &proof).noted(
+            .with_note(format!("that moved {FILE_BYTES} bytes with the right hash, all under the program")),
+        Figure::paired("quic.connections.time", "s", "one connection that moves as much", &seconds, &proof).with_note(
             format!("{all_bytes} bytes, from the first request, with all connected, to the last hash; one thread has both ends"),
         ),
     ])

@@ -48,12 +48,12 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     }
     let proof = proof::all(&proofs)?;
     let mut figures = vec![
-        Figure::paired("quic.memory", "B", "stock quinn-proto's own", &above, &proof).noted(format!(
+        Figure::paired("quic.memory", "B", "stock quinn-proto's own", &above, &proof).with_note(format!(
             "beyond quinn's own, each of {CONNECTIONS} connections that have sent {SENT_BYTES} bytes under a program; \
              wanted: at most 16384"
         )),
         Figure::paired("quic.memory.connection", "B", "stock quinn-proto", &pairs, &proof)
-            .noted("with what its endpoint and the receiver at the other end keep of it"),
+            .with_note("with what its endpoint and the receiver at the other end keep of it"),
     ];
     figures.extend(super::slow::figures()?);
     Ok(figures)

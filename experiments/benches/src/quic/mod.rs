@@ -135,7 +135,7 @@ pub fn paced(
     }
     let (p50, p99) = (percentile(&bursts, 0.5), percentile(&bursts, 0.99));
     let figure = Figure::paired(name, "Mb/s", "the decided rate", &pairs, &proof::all(&proofs)?);
-    Ok(figure.noted(format!("bursts: p50 {p50}, p99 {p99} datagrams")))
+    Ok(figure.with_note(format!("bursts: p50 {p50}, p99 {p99} datagrams")))
 }
 
 /// The program with another clause before its own.

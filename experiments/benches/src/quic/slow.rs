@@ -80,12 +80,12 @@ pub fn figures() -> Result<Vec<Figure>, BenchError> {
     }
     let proof = Proof::exactly("clients that were served", asked, (RUNS * READERS) as u64)?;
     Ok(vec![
-        Figure::paired("quic.memory.slow-readers", "B", "the memory that it was given (--memory)", &held, &proof).noted(
+        Figure::paired("quic.memory.slow-readers", "B", "the memory that it was given (--memory)", &held, &proof).with_note(
             format!("resident in a server's process at most, with {READERS} clients that read nothing of {FILE_BYTES} bytes; \
                      wanted: at most 1 x"),
         ),
         Figure::paired("quic.memory.returned", "B", "before the first of them", &kept, &proof)
-            .noted(format!("resident in the same process within {PATIENCE:?} of their end")),
+            .with_note(format!("resident in the same process within {PATIENCE:?} of their end")),
     ])
 }
 

@@ -20,12 +20,12 @@ use std::time::SystemTime;
 /// The exit code of a process that a signal has stopped.
 const SIGNALLED: u8 = 130;
 
-/// Why there is no report.
+/// A file that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
-struct FileError {
-    path: PathBuf,
-    source: std::io::Error,
+pub(super) struct FileError {
+    pub(super) path: PathBuf,
+    pub(super) source: std::io::Error,
 }
 
 /// The JSON output.
@@ -37,6 +37,13 @@ struct Summary<'a> {
     interrupted: bool,
     results: &'a Path,
     report: &'a Path,
+}
+
+/// Writes a file, in a folder that is made where it is missing.
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |source| Failure::runtime(FileError { path: path.to_owned(), source });
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    std::fs::write(path, content).map_err(failed)
 }
 
 /// Returns the plan of that name or file if it is one of a fabric.
@@ -122,12 +129,8 @@ fn finish(
     let directory = args.report.as_ref().unwrap_or(&args.results);
     let file = |extension: &str| directory.join(format!("{}.{extension}", plan.name));
     let report = file("html");
-    std::fs::create_dir_all(directory)
-        .map_err(|source| Failure::runtime(FileError { path: directory.clone(), source }))?;
-    for (path, content) in [(&report, html(plan, &cells, command)), (&file("csv"), csv(plan, &cells))] {
-        std::fs::write(path, content)
-            .map_err(|source| Failure::runtime(FileError { path: path.clone(), source }))?;
-    }
+    write(&report, html(plan, &cells, command).as_bytes())?;
+    write(&file("csv"), csv(plan, &cells).as_bytes())?;
     if args.json {
         return print_json(&Summary {
             plan: &plan.name,

@@ -192,7 +192,7 @@ fn figures(f: &FlowRecord) -> String {
         or_dash(t.delivered),
         or_dash(t.lost),
         or_dash(t.unacked),
-        t.reports,
+        or_dash(t.reports),
         or_dash(t.faults)
     );
     if let Some(p) = &f.policy {
@@ -249,7 +249,7 @@ mod fallback {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_agent::control::Figures;
+    use ccplane_contract::KnownStats;
 
     fn record() -> FlowRecord {
         FlowRecord {
@@ -267,7 +267,7 @@ mod tests {
             native_reason: None,
             instead_of: None,
             last_error: None,
-            transport: Figures {
+            transport: KnownStats {
                 snd_cwnd: Some(42),
                 snd_ssthresh: Some(21),
                 mss_bytes: Some(1448),
@@ -278,7 +278,7 @@ mod tests {
                 delivered: Some(691),
                 lost: Some(3),
                 unacked: Some(40),
-                reports: 17,
+                reports: Some(17),
                 faults: Some(0),
             },
             policy: None,
@@ -300,7 +300,7 @@ mod tests {
     /// Nothing is made up for a flow whose datapath measures nothing.
     #[test]
     fn what_is_not_measured_is_a_dash() {
-        let transport = Figures { mss_bytes: Some(1448), reports: 2, ..Figures::default() };
+        let transport = KnownStats { mss_bytes: Some(1448), reports: Some(2), ..KnownStats::default() };
         let flow = FlowRecord { transport, ..record() };
         assert_eq!(
             figures(&flow),
@@ -317,7 +317,7 @@ mod tests {
             flows: (0..1000)
                 .map(|n| FlowRecord {
                     flow: n,
-                    transport: Figures { bytes_acked: Some(acked(n)), ..record().transport },
+                    transport: KnownStats { bytes_acked: Some(acked(n)), ..record().transport },
                     ..record()
                 })
                 .collect(),
@@ -381,7 +381,7 @@ mod tests {
     fn a_silent_agent_is_said_first() {
         let flow = FlowRecord {
             mode: ModeName::NativeAgentSilent,
-            transport: Figures { snd_ssthresh: None, ..record().transport },
+            transport: KnownStats { snd_ssthresh: None, ..record().transport },
             ..record()
         };
         let flows = Flows { silent: Some(Silence { pid: Some(99), seconds: Some(2.34) }), flows: vec![flow] };

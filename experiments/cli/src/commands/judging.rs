@@ -1,23 +1,14 @@
 //! `ccplane train --algorithm neural`: its network learns on the league's training links, not in an environment.
 
-use super::{print, print_json, table};
-use crate::cli::{Backend, Links, TrainArgs};
+use super::fabric::FileError;
+use super::trained::{finish, prepare};
+use super::{print, table};
+use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_league::{JudgingConfig, Keeping, Traces, judging};
 use ccplane_learn::Provenance;
 use ccplane_snapshot::Fidelity;
 use serde::Serialize;
-
-/// Why neural's training does not begin, or end.
-#[derive(Debug, thiserror::Error)]
-enum JudgingError {
-    #[error(
-        "{0}: neural's network learns from examples on the league's training links and has no such choice"
-    )]
-    NoChoice(&'static str),
-    #[error("{}: {source}", path.display())]
-    File { path: std::path::PathBuf, source: std::io::Error },
-}
 
 /// The content of `neural.json`, which `--json` prints.
 #[derive(Serialize)]
@@ -44,19 +35,7 @@ struct Line {
 }
 
 pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
-    let refused = [
-        (args.config != Links::Real, "--config"),
-        (args.steps.is_some(), "--steps"),
-        (args.backend != Backend::Native, "--backend"),
-        (args.adapt.is_some(), "--adapt"),
-    ];
-    if let Some((_, option)) = refused.into_iter().find(|(given, _)| *given) {
-        return Err(Failure::input(JudgingError::NoChoice(option)));
-    }
-    let file = |path: &std::path::Path, source| {
-        Failure::runtime(JudgingError::File { path: path.to_owned(), source })
-    };
-    std::fs::create_dir_all(&args.out).map_err(|e| file(&args.out, e))?;
+    prepare(args, "neural", "examples on the league's training links", true)?;
     let began = std::time::Instant::now();
     let command = format!("ccplane train --algorithm neural --seed {}", args.seed);
     let provenance = Provenance { command: command.clone(), ..Provenance::default() };
@@ -71,12 +50,6 @@ pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
     let keeping = Keeping { file: args.out.join("neural.checkpoint"), resume: args.resume };
     let judged = judging(&config, &provenance, &Traces::default(), cores, Some(&keeping), &told)
         .map_err(Failure::runtime)?;
-    judged.policy.write(&args.out.join("neural.safetensors")).map_err(Failure::runtime)?;
-    let write = |name: &str, bytes: &[u8]| {
-        let path = args.out.join(name);
-        std::fs::write(&path, bytes).map_err(|e| file(&path, e))
-    };
-    write("neural.snapshot", &judged.snapshot.to_bytes())?;
     let share = |n: usize, of: usize| n as f64 / of.max(1) as f64;
     let line = |((family, rivals), count): (&(&'static str, bool), &ccplane_league::Count)| Line {
         family,
@@ -95,10 +68,10 @@ pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
         fidelity: *judged.snapshot.fidelity(),
         held_out: judged.counts.iter().map(line).collect(),
     };
-    let text = serde_json::to_string_pretty(&summary).map_err(Failure::runtime)?;
-    write("neural.json", format!("{text}\n").as_bytes())?;
-    std::fs::remove_file(&keeping.file).map_err(|e| file(&keeping.file, e))?;
-    if args.json { print_json(&summary) } else { print(&text_of(&summary)) }
+    let printed = finish(args, "neural", &judged.policy, &judged.snapshot, &summary)?;
+    let failed = |source| Failure::runtime(FileError { path: keeping.file.clone(), source });
+    std::fs::remove_file(&keeping.file).map_err(failed)?;
+    if printed { Ok(()) } else { print(&text_of(&summary)) }
 }
 
 fn text_of(summary: &Summary) -> String {

@@ -25,6 +25,7 @@ mod sizing;
 mod snapshot;
 mod trace;
 mod train;
+mod trained;
 
 pub(crate) use bench::bench;
 pub(crate) use control::{adopt, programs, reload, status, stop};

@@ -389,7 +389,7 @@ impl Agent for OwnAgent {
             remote: r.remote,
             steered: r.mode == ModeName::Program || r.waits_for_ack,
             steered_by: steered_by(r),
-            reports: r.transport.reports,
+            reports: r.transport.reports.unwrap_or(0),
             faults: r.transport.faults.unwrap_or(0),
             state: r.arm.as_ref().map(|arm| arm.name.clone()).or_else(|| r.state.clone()),
         };

@@ -238,13 +238,13 @@ mod tests {
             state: Some(format!("after {faults}")),
         };
         let receiver = AgentFlow { local: at(1), remote: at(50), ..flow(1, false, 0) };
-        let looks = vec![
+        let states = vec![
             vec![flow(1, false, 0), flow(2, false, 0), flow(3, true, 1)],
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver.clone()],
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver],
         ];
         let algorithm = ccplane_algs::all().remove(0);
-        let agent: SharedAgent = Rc::new(RefCell::new(Box::new(Fake(looks))));
+        let agent: SharedAgent = Rc::new(RefCell::new(Box::new(Fake(states))));
         let epoch = Instant::now();
         let rules = [AgentRule { ports: 1..=2, algorithm, learning: false }];
         let mut watch = Watch::new(agent, &rules, Some(epoch));

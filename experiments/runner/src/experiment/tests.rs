@@ -1,4 +1,4 @@
-//! Order, seeds, resumption; runs in the simulator. Runs in the kernel are in `tests/experiment.rs`.
+//! Order, seeds, resumption; runs in the simulator. Runs in the kernel are in `tests/at_once.rs`.
 
 use std::cell::Cell;
 use std::io::Write as _;

@@ -124,7 +124,7 @@ impl Process {
             buffer: half[1],
             level: [Level::Chosen, Level::LastGood, Level::Native][half[2] as usize],
             level_uid: half[3],
-            trouble: half[4],
+            penalty: half[4],
             decisions: half[5],
             saturated: half[6],
             clipped: half[7],

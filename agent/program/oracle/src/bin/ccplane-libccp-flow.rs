@@ -144,7 +144,7 @@ fn run(agent: PathBuf, own: &str, receiver: SocketAddr, time: Duration) -> Resul
     let mut flight = Flight::default();
     let (mut acked, mut updates, mut steered) = (0_u64, 0_u64, 0_u64);
     let (mut buffer, mut datagram) = ([0; 4096], [0; DATAGRAM_BYTES]);
-    let (start, mut heard) = (Instant::now(), Instant::now());
+    let (start, mut acked_at) = (Instant::now(), Instant::now());
     let mut is_probed = false;
     while start.elapsed() < time {
         while let Ok(n) = from_agent.recv(&mut buffer) {
@@ -153,7 +153,7 @@ fn run(agent: PathBuf, own: &str, receiver: SocketAddr, time: Duration) -> Resul
                 .count() as u64;
             datapath.recv_msg(&mut buffer[..n]).map_err(|e| format!("libccp: {e}"))?;
         }
-        let is_silent = flight.packets > 0 && !is_probed && heard.elapsed() > flight.rtt * PROBE_AFTER;
+        let is_silent = flight.packets > 0 && !is_probed && acked_at.elapsed() > flight.rtt * PROBE_AFTER;
         let mut probes = u32::from(is_silent && !flight.rtt.is_zero());
         is_probed |= probes > 0;
         while (flight.packets + 1) * MSS <= window.get() || probes > 0 {
@@ -172,14 +172,14 @@ fn run(agent: PathBuf, own: &str, receiver: SocketAddr, time: Duration) -> Resul
         let mut prims = Primitives::default().with_snd_cwnd(window.get());
         match shown {
             Some(Shown { rtt_us, lost }) => {
-                heard = Instant::now();
+                acked_at = Instant::now();
                 is_probed = false;
                 acked += 1;
                 prims = prims.with_bytes_acked(MSS).with_packets_acked(1).with_rtt_sample_us(rtt_us);
                 prims = prims.with_lost_pkts_sample(lost);
             }
-            None if flight.packets > 0 && heard.elapsed() > TIMEOUT => {
-                heard = Instant::now();
+            None if flight.packets > 0 && acked_at.elapsed() > TIMEOUT => {
+                acked_at = Instant::now();
                 prims = prims.with_was_timeout(true).with_lost_pkts_sample(flight.give_up());
             }
             None => continue,

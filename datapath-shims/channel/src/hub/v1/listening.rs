@@ -47,7 +47,7 @@ impl V1Peer {
 
     /// Asks the flows that were not heard of, then sets all flows to their programs once it has listened long enough.
     pub(super) fn handle_listening_timeout(&mut self, now_us: u64) {
-        self.ask_unheard();
+        self.ask_unknown_flows();
         let Some(Listening { since_us }) = &mut self.listening else { return };
         let since_us = *since_us.get_or_insert(now_us);
         if now_us.saturating_sub(since_us) < LISTEN_US {
@@ -60,7 +60,7 @@ impl V1Peer {
     }
 
     /// Sets each flow to the beacon whose number is below that of a known one.
-    fn ask_unheard(&mut self) {
+    fn ask_unknown_flows(&mut self) {
         // A table that was not written by this agent has no beacon.
         if !self.table.is_known() {
             return;

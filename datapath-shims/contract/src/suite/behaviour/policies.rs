@@ -13,7 +13,7 @@ pub(super) const CASES: [(&str, Run); 8] = [
     ("a canary has the share that flows' names give it", canary_share),
     ("a decision is applied", decision_applied),
     ("an empty slot hands its flow over", empty_slot),
-    ("trouble leads to the last good snapshot, then to the native algorithm", trouble),
+    ("penalties lead to the last good snapshot, then to the native algorithm", penalty),
     ("a pinned flow keeps its snapshot", pinned),
 ];
 
@@ -294,20 +294,20 @@ fn empty_slot(s: &mut Session) -> Outcome {
     promise((stats.mode, stats.program) == (Mode::Program, Some(A)), "it is steered again", &stats)
 }
 
-fn trouble(s: &mut Session) -> Outcome {
+fn penalty(s: &mut Session) -> Outcome {
     let flow = s.asking(&plain(1))?;
     // A bound that every action breaks.
     let bad = Linear { bound_q16: 1, trip_limit: 40, ..plain(2) };
     s.push(&bad, Part::Active)?;
     s.decides("a push is followed", 2)?;
-    s.decides("trouble brings the last good snapshot back", 1)?;
+    s.decides("a penalty brings the last good snapshot back", 1)?;
     s.stays_with("it stays", 1)?;
     let policy = s.policy(flow)?;
     let fallen = (policy.level, policy.level_uid, policy.trips) == (Level::LastGood, 2, 1);
     promise(fallen && policy.saturated >= 10, "the flow shows how far it has fallen back", &policy)?;
     s.push(&Linear { uid: 3, ..bad }, Part::Active)?;
     s.push(&Linear { uid: 4, ..bad }, Part::Active)?;
-    s.wait_for("trouble with both leads to the native algorithm", |s| {
+    s.wait_for("penalties of both lead to the native algorithm", |s| {
         s.stats(flow).is_ok_and(|f| f.mode == Mode::NativePolicy)
     })?;
     s.progresses(flow, false)?;

@@ -12,6 +12,7 @@ use std::fmt;
 
 /// Something that an observation shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Observable {
     /// A register, by the name that the first program of the script gives it.
     Reg(String),

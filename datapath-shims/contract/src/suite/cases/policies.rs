@@ -245,7 +245,7 @@ fn fallbacks() -> Result<Vec<Draft>, CaseError> {
             .native(false)
             .cwnd(5000)
             .snapshot(7),
-        case("a canary's trouble leads back to the active snapshot, the first one too", ASK)
+        case("a canary's penalty leads back to the active snapshot, the first one too", ASK)
             .networks(&[Linear::new(1, [0, 1]), Linear { trip_limit: 8, ..Linear::new(2, [0, 127]) }])?
             .push(0)
             .canary(1, 16_000)
@@ -260,7 +260,7 @@ fn fallbacks() -> Result<Vec<Draft>, CaseError> {
             .interval(100)
             .snapshot(1)
             .native(false),
-        case("trouble leads to the last good snapshot, then to the native algorithm", ASK)
+        case("penalties lead to the last good snapshot, then to the native algorithm", ASK)
             .networks(&[
                 Linear { trip_limit: 8, ..Linear::new(1, [0, 127]) },
                 Linear { trip_limit: 8, ..Linear::new(2, [0, 127]) },

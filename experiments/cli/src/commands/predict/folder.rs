@@ -41,7 +41,7 @@ impl Folder {
 
     /// Reads all predictors, in the order of their names.
     pub(super) fn read(&mut self) -> Result<Arc<Portfolio>, Failure> {
-        self.seen = self.look()?;
+        self.seen = self.scan()?;
         let admission = Admission { now_s: now_s(), ..Admission::default() };
         let one = |seen: &Seen| {
             let path = self.path.join(format!("{}.{ENDING}", seen.name));
@@ -59,10 +59,10 @@ impl Folder {
 
     /// Reads all predictors again, if a file has changed since they were read.
     pub(super) fn read_if_changed(&mut self) -> Result<Option<Arc<Portfolio>>, Failure> {
-        if self.look()? == self.seen { Ok(None) } else { self.read().map(Some) }
+        if self.scan()? == self.seen { Ok(None) } else { self.read().map(Some) }
     }
 
-    fn look(&self) -> Result<Vec<Seen>, Failure> {
+    fn scan(&self) -> Result<Vec<Seen>, Failure> {
         let failed =
             |source: io::Error| Failure::input(PredictError::File { path: self.path.clone(), source });
         let mut files = Vec::new();

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// The file that weights are kept in.
 const STATE: &str = "predict.state";
 /// Time between two looks at the folder of predictors.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait for news of the server.
 const NAP: Duration = Duration::from_millis(50);
 /// The exit code of a process that a second signal stops.
@@ -190,7 +190,7 @@ fn attend(
     remote: &Remote,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    let mut next_look = Instant::now() + LOOK_EVERY;
+    let mut next_scan = Instant::now() + SCAN_INTERVAL;
     while !stop.load(Ordering::Relaxed) {
         match remote.notice(NAP) {
             // What cannot be kept now may be the next time; the end says if it cannot.
@@ -203,10 +203,10 @@ fn attend(
             Some(Notice::Refused(why)) => say(&Said::Refused { why: why.to_string() }, args.json)?,
             None => {}
         }
-        if Instant::now() < next_look {
+        if Instant::now() < next_scan {
             continue;
         }
-        next_look = Instant::now() + LOOK_EVERY;
+        next_scan = Instant::now() + SCAN_INTERVAL;
         match folder.read_if_changed() {
             Ok(Some(portfolio)) => {
                 remote.push(portfolio);

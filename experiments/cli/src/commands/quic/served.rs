@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The time that the machine's agent has to answer before its silence is reported.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time between two looks at why it does not steer.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connection to the machine's agent, which is closed when dropped.
 pub(super) struct MachineAgent {
@@ -20,26 +20,26 @@ pub(super) struct MachineAgent {
     /// Whether it runs, by an answer of its control socket before this process first reached it.
     runs: bool,
     /// The time of the next look at its lack.
-    next_look: Instant,
+    next_poll: Instant,
     /// The last report.
     said: Option<String>,
 }
 
 impl MachineAgent {
     pub(super) fn new(link: Link, socket: PathBuf, runs: bool) -> MachineAgent {
-        MachineAgent { link, socket, runs, next_look: Instant::now() + PATIENCE, said: None }
+        MachineAgent { link, socket, runs, next_poll: Instant::now() + PATIENCE, said: None }
     }
 
     /// Says why the agent does not steer, each reason once until it does.
     pub(super) fn check(&mut self) {
         let now = Instant::now();
         if self.link.is_connected() {
-            (self.runs, self.said, self.next_look) = (false, None, now + PATIENCE);
+            (self.runs, self.said, self.next_poll) = (false, None, now + PATIENCE);
         }
-        if now < self.next_look {
+        if now < self.next_poll {
             return;
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_poll = now + POLL_INTERVAL;
         let lack = lack(&self.socket, self.runs, self.link.mismatch().as_ref());
         if self.said.as_ref() != Some(&lack) {
             // A closed standard error is no failure.

@@ -138,7 +138,7 @@ fn action(spec: &PolicySpec) -> String {
 fn guards_text(guards: Guards) -> String {
     let trip = match guards.trip_limit {
         0 => "never falls back".to_owned(),
-        limit => format!("falls back at trouble {limit}"),
+        limit => format!("falls back at a penalty of {limit}"),
     };
     format!("{trip}; up to {} inputs of a decision may be out of range", guards.clip_limit)
 }

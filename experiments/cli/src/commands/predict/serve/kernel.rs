@@ -1,6 +1,6 @@
 //! `ccplane predict serve --wire kernel`: an XDP program answers and learns; this process keeps weights and pushes predictors.
 
-use super::{Counted, Folder, Keeper, LOOK_EVERY, NAP, Said, say, stop_on_signals};
+use super::{Counted, Folder, Keeper, NAP, SCAN_INTERVAL, Said, say, stop_on_signals};
 use crate::cli::PredictServeArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_predict::{Choice, KEEP_EVERY, Key, Portfolio, Refusal, State};
@@ -39,13 +39,13 @@ pub(super) fn serve(
     let listening =
         Said::Listening { address: args.listen, predictors: names(&portfolio), epoch: server.epoch() };
     say(&listening, args.json)?;
-    let (mut kept, mut next) = (0, Instant::now() + KEEP_EVERY.min(LOOK_EVERY));
+    let (mut kept, mut next) = (0, Instant::now() + KEEP_EVERY.min(SCAN_INTERVAL));
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(NAP);
         if Instant::now() < next {
             continue;
         }
-        next = Instant::now() + KEEP_EVERY.min(LOOK_EVERY);
+        next = Instant::now() + KEEP_EVERY.min(SCAN_INTERVAL);
         let right = server.count(Counter::Right);
         if right != kept {
             // What cannot be kept now may be the next time; the end says if it cannot.

@@ -1,0 +1,7 @@
+//! Algorithm crates of portus in this process: hosted, ported, and behind a command line.
+#![allow(clippy::unwrap_used)]
+
+mod command_line;
+mod common;
+mod hosted;
+mod porting;

@@ -1,0 +1,151 @@
+//! Fuzz targets: no bytes panic a reader; what is read is sound.
+//!
+//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`.
+
+use ccplane_learn::{
+    ActorCritic, Checkpoint, Learner, Native, Policy, PolicyError, PpoConfig, PreferenceBlock, Progress,
+};
+use ccplane_testing::fuzz::{Fuzz, shape};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+fn check(bytes: &[u8]) {
+    if let Ok(policy) = Policy::from_bytes(bytes) {
+        let again = Policy::from_bytes(&policy.to_bytes().unwrap()).unwrap();
+        assert_eq!(again, policy);
+        let action = ActorCritic::new(&policy).mean(&vec![0.5; policy.architecture().inputs]);
+        assert!(
+            !action.is_nan()
+                || policy.actor().layers().iter().any(|l| l.weights.iter().any(|w| w.abs() > 1e30))
+        );
+    }
+    if let Ok(checkpoint) = Checkpoint::from_bytes(bytes) {
+        let again = Checkpoint::from_bytes(&checkpoint.to_bytes().unwrap()).unwrap();
+        // A moment that is no number is not equal to itself.
+        assert_eq!(format!("{again:?}"), format!("{checkpoint:?}"));
+        let mut learner = Native::new(&crate::toys::policy(2, &[3], None), PpoConfig::default()).unwrap();
+        let _ = learner.restore(&checkpoint.state);
+    }
+}
+
+/// A safetensors file with bytes of its header, or of what follows, replaced.
+fn altered(file: &[u8], in_header: bool, edits: &[(u16, u8)]) -> Vec<u8> {
+    let header = 8 + u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+    let mut bytes = file.to_vec();
+    for (at, to) in edits {
+        let range = if in_header { 0..header } else { header..bytes.len() };
+        let at = range.start + usize::from(*at) % range.len();
+        bytes[at] = *to;
+    }
+    bytes
+}
+
+#[test]
+fn any_bytes() {
+    bolero::check!().for_each(check);
+}
+
+#[test]
+fn altered_policies() {
+    let policy = crate::toys::policy(2, &[3], None).to_bytes().unwrap();
+    bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
+        check(&altered(&policy, *in_header, edits));
+    });
+}
+
+/// The state of a learner after three updates.
+fn checkpoint(policy: &Policy) -> Checkpoint {
+    let state = Native::new(policy, PpoConfig::default()).unwrap().state();
+    let progress = Progress { updates: 3, best_reward: Some(0.5), ..Progress::default() };
+    Checkpoint { state, best: Some(policy.clone()), progress, fingerprint: "{}".to_owned() }
+}
+
+#[test]
+fn altered_checkpoints() {
+    let checkpoint = checkpoint(&crate::toys::policy(2, &[3], None));
+    let bytes = checkpoint.to_bytes().unwrap();
+    assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
+    bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
+        check(&altered(&bytes, *in_header, edits));
+    });
+}
+
+/// The reason why it is refused, as the words of the refusal: numbers and what the input itself says tell nothing.
+fn way(error: &PolicyError) -> u64 {
+    let text = error.to_string();
+    let quoted = text.split('`').step_by(2).flat_map(str::chars);
+    let words: String = quoted.filter(|c| c.is_ascii_lowercase() || *c == ' ').take(80).collect();
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish() ^ shape(error)
+}
+
+#[test]
+fn policies_counted() {
+    let [policy, deep, asked] = [
+        crate::toys::policy(1, &[1], None),
+        crate::toys::policy(2, &[3, 2], None),
+        crate::toys::policy(3, &[3], Some(PreferenceBlock { inputs: 2, width: 1 })),
+    ]
+    .map(|policy| policy.to_bytes().unwrap());
+    let tokens = [
+        "{",
+        "}",
+        "\"",
+        "[0,4]",
+        "\"dtype\":\"F32\"",
+        "\"shape\":",
+        "\"data_offsets\":",
+        "actor.0.weight",
+        "actor.1.bias",
+        "critic.0.weight",
+        "log_std",
+        "\\\"format\\\":1",
+        "\\\"preference\\\":",
+        "F64",
+        "null",
+        "relu",
+    ];
+    let target =
+        Fuzz::new("policy", env!("CARGO_MANIFEST_DIR")).seeds([&policy, &deep, &asked]).tokens(tokens);
+    let longest = deep.len().max(asked.len());
+    target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(2_000).run(|bytes| {
+        match Policy::from_bytes(bytes) {
+            Ok(policy) => {
+                // Not compared: a weight that is no number is not equal to itself.
+                assert!(Policy::from_bytes(&policy.to_bytes().unwrap()).is_ok());
+                1
+            }
+            Err(error) => way(&error),
+        }
+    });
+}
+
+#[test]
+fn checkpoints_counted() {
+    let seeds = [crate::toys::policy(1, &[1], None), crate::toys::policy(2, &[2], None)]
+        .map(|policy| checkpoint(&policy).to_bytes().unwrap());
+    let tokens = [
+        "{",
+        "}",
+        "\"",
+        "[0,4]",
+        "\"dtype\":\"F32\"",
+        "\"shape\":[1]",
+        "\"data_offsets\":",
+        "actor.0.weight",
+        "log_std",
+        "null",
+        "\\\"updates\\\":",
+    ];
+    let longest = seeds[0].len().max(seeds[1].len());
+    let target = Fuzz::new("learner-checkpoint", env!("CARGO_MANIFEST_DIR")).seeds(&seeds).tokens(tokens);
+    target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(1_000).run(|bytes| {
+        match Checkpoint::from_bytes(bytes) {
+            Ok(checkpoint) => {
+                assert!(Checkpoint::from_bytes(&checkpoint.to_bytes().unwrap()).is_ok());
+                1
+            }
+            Err(error) => way(&error),
+        }
+    });
+}

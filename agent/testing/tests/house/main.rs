@@ -1,0 +1,9 @@
+//! The rules of the house, held by tests that read its sources.
+#![allow(clippy::unwrap_used)]
+
+mod glossary;
+mod layers;
+mod sizes;
+mod sources;
+mod unsafe_files;
+mod words;

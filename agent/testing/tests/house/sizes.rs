@@ -1,0 +1,72 @@
+//! Files and functions stay short enough to be read at once, and so does README's first screen.
+
+use std::path::PathBuf;
+
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+/// Lines of one source file, at most.
+const MAX_FILE_LINES: usize = 800;
+/// Lines of one function, at most.
+const MAX_FUNCTION_LINES: usize = 92;
+/// Lines of the datapath that people start from, at most.
+const MAX_TEMPLATE_LINES: usize = 250;
+/// Columns of a line of README.md, at most.
+const MAX_COLUMNS: usize = 120;
+
+const README: &str = include_str!("../../../../README.md");
+const TEMPLATE: &str = include_str!("../../../../datapath-shims/template/src/lib.rs");
+
+#[derive(Default)]
+struct Measurer {
+    file: PathBuf,
+    functions: usize,
+    too_long: Vec<String>,
+}
+
+impl Measurer {
+    fn function(&mut self, name: &syn::Ident, block: &syn::Block) {
+        let lines = block.span().end().line - name.span().start().line + 1;
+        self.functions += 1;
+        if lines > MAX_FUNCTION_LINES {
+            self.too_long.push(format!("{}: {name} has {lines} lines", self.file.display()));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Measurer {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.function(&item.sig.ident, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.function(&item.sig.ident, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut measurer = Measurer::default();
+    crate::sources::each("", &[], |path, source| {
+        let lines = source.lines().count();
+        if lines > MAX_FILE_LINES {
+            measurer.too_long.push(format!("{} has {lines} lines", path.display()));
+        }
+        measurer.file = path;
+        measurer.visit_file(&syn::parse_file(source).unwrap());
+    });
+    assert!(measurer.functions > 1000, "{} functions were found", measurer.functions);
+    assert_eq!(measurer.too_long, [""; 0]);
+}
+
+#[test]
+fn the_template_is_short() {
+    assert!(TEMPLATE.lines().count() <= MAX_TEMPLATE_LINES, "{} lines", TEMPLATE.lines().count());
+}
+
+#[test]
+fn lines_of_readme_fit_a_terminal() {
+    let wide = README.lines().filter(|line| line.chars().count() > MAX_COLUMNS);
+    assert_eq!(wide.collect::<Vec<_>>(), [""; 0]);
+}

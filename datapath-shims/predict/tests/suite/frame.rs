@@ -1,0 +1,106 @@
+//! Frames answered in place, against etherparse.
+
+use ccplane_predict::frame::{MIN_FRAME_BYTES, Place};
+use ccplane_predict::packet::MESSAGE_BYTES;
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use proptest::prelude::*;
+
+const PORT: u16 = 4434;
+const V6: [[u8; 16]; 2] = [[0xfd; 16], [0xfe; 16]];
+
+/// A datagram in a frame, as etherparse builds it.
+fn frame(is_v6: bool, port: u16, payload: &[u8]) -> Vec<u8> {
+    let ethernet = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let udp = if is_v6 {
+        ethernet.ipv6(V6[0], V6[1], 9).udp(1234, port)
+    } else {
+        ethernet.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).udp(1234, port)
+    };
+    let mut frame = Vec::new();
+    udp.write(&mut frame, payload).unwrap();
+    frame
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_reply_is_the_request_turned_round(
+        is_v6: bool,
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+        reply: [u8; 32],
+    ) {
+        let mut bytes = frame(is_v6, PORT, &payload);
+        let place = Place::find(&bytes, PORT).unwrap();
+        prop_assert_eq!(place.payload(&bytes), &payload[..]);
+        prop_assert_eq!(Place::find(&bytes, PORT + 1), None);
+        let reply: [u8; MESSAGE_BYTES] = std::array::from_fn(|n| reply[n % 32]);
+        let before = bytes.len();
+        match place.reply(&mut bytes, &reply) {
+            Some(length) => {
+                bytes.truncate(length);
+                let parsed = SlicedPacket::from_ethernet(&bytes).unwrap();
+                let link = parsed.link.unwrap().to_header().unwrap().ethernet2().unwrap();
+                prop_assert_eq!((link.source, link.destination), ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]));
+                let Some(TransportSlice::Udp(udp)) = parsed.transport else { panic!("no UDP") };
+                let header = udp.to_header();
+                prop_assert_eq!((header.source_port, header.destination_port), (PORT, 1234));
+                prop_assert_eq!(udp.payload(), reply);
+                let (expected, is_sound) = match parsed.net.unwrap() {
+                    NetSlice::Ipv4(ip) => {
+                        let ip = ip.header().to_header();
+                        prop_assert_eq!((ip.source, ip.destination), ([10, 0, 0, 2], [10, 0, 0, 1]));
+                        let sum = header.calc_checksum_ipv4(&ip, udp.payload()).unwrap();
+                        (sum, ip.header_checksum == ip.calc_header_checksum() && ip.time_to_live == 64)
+                    }
+                    NetSlice::Ipv6(ip) => {
+                        let ip = ip.header().to_header();
+                        prop_assert_eq!((ip.source, ip.destination), (V6[1], V6[0]));
+                        (header.calc_checksum_ipv6(&ip, udp.payload()).unwrap(), ip.hop_limit == 64)
+                    }
+                    other => panic!("{other:?}"),
+                };
+                prop_assert_eq!(header.checksum, expected);
+                prop_assert!(is_sound && length >= MIN_FRAME_BYTES);
+            }
+            None => prop_assert!(before < frame(is_v6, PORT, &reply).len().max(MIN_FRAME_BYTES)),
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..150), is_v6: bool, at in 0..150_usize) {
+        let mut mangled = frame(is_v6, PORT, &[7; 80]);
+        for (n, byte) in bytes.iter().enumerate().take(4) {
+            let place = (at + 7 * n) % mangled.len();
+            mangled[place] = *byte;
+        }
+        for mut frame in [bytes, mangled] {
+            if let Some(place) = Place::find(&frame, PORT) {
+                prop_assert!(place.payload(&frame).len() <= frame.len());
+                place.reply(&mut frame, &[1; MESSAGE_BYTES]);
+            }
+        }
+    }
+}
+
+#[test]
+fn fragments_options_and_other_protocols_are_not_ours() {
+    let good = frame(false, PORT, &[7; 80]);
+    assert!(Place::find(&good, PORT).is_some());
+    let with = |at: usize, value: u8| {
+        let mut other = good.clone();
+        other[at] = value;
+        Place::find(&other, PORT)
+    };
+    assert_eq!(with(14, 0x46), None, "options");
+    assert_eq!(with(20, 0x20), None, "more fragments");
+    assert_eq!(with(21, 1), None, "a later fragment");
+    assert_eq!(with(23, 6), None, "TCP");
+    assert_eq!(with(12, 0x81), None, "a VLAN");
+    assert_eq!(with(17, 200), None, "longer than the frame");
+    assert_eq!(with(39, 1), None, "UDP's length is another than IP's");
+    for length in 0..good.len() {
+        assert_eq!(Place::find(&good[..length], PORT), None, "cut off at {length}");
+    }
+    assert!(Place::find(&[good, vec![0; 9]].concat(), PORT).is_some(), "padding of the link");
+}

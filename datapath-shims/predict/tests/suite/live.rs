@@ -1,0 +1,208 @@
+//! The server over real sockets of this machine: each datapath answers and learns as the server does in memory.
+
+use crate::support::{INPUTS, inputs, portfolio, request, server};
+use ccplane_predict::load::{self, Load, Pace};
+use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply};
+use ccplane_predict::{Choice, Counters, Key, Notice, Refusal, Server, Service, State, sockets, uring};
+use ccplane_testing::{skipped, wait_for};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use std::io;
+use std::net::{Ipv6Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+const TURNS: [usize; 4] = [1, 0, 2, 0];
+const SEED: [u8; 32] = [5; 32];
+
+type Serve = fn(&UdpSocket, &mut Service, &AtomicBool) -> io::Result<()>;
+const DATAPATHS: [(&str, Serve); 2] = [("socket", sockets::serve), ("io_uring", uring::serve)];
+
+/// Runs a client beside a server over loopback; returns what the server has become. `None` where the system has no such datapath.
+fn beside(
+    (name, serve): (&str, Serve),
+    server: Server,
+    address: &str,
+    client: impl FnOnce(&UdpSocket, &ccplane_predict::Remote),
+) -> Option<(Vec<u8>, Counters)> {
+    let socket = UdpSocket::bind(address).unwrap();
+    let asking = UdpSocket::bind(address).unwrap();
+    asking.connect(socket.local_addr().unwrap()).unwrap();
+    asking.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let (service, remote) = Service::new(server, SEED);
+    let stop = AtomicBool::new(false);
+    let failed = Mutex::new(None);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let mut service = service;
+            if let Err(error) = serve(&socket, &mut service, &stop) {
+                *failed.lock().unwrap() = Some(error);
+            }
+            service.end()
+        });
+        if name == "io_uring" {
+            // Where io_uring is turned off, the server ends at once.
+            thread::sleep(Duration::from_millis(50));
+            if let Some(error) = failed.lock().unwrap().take() {
+                skipped("the prediction server over io_uring", error);
+                return None;
+            }
+        }
+        // A client's panic would leave the server waiting for ever.
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&asking, &remote)));
+        stop.store(true, Ordering::Relaxed);
+        let ended = serving.join().unwrap();
+        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert!(failed.lock().unwrap().is_none());
+        Some(ended)
+    })
+}
+
+#[test]
+fn every_datapath_gives_the_answers_and_weights_of_the_server_in_memory() {
+    for datapath in DATAPATHS {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            if address.starts_with('[') && UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+                skipped("the prediction server over IPv6", "this machine has no ::1");
+                continue;
+            }
+            let mut in_memory = server(&TURNS);
+            let mut draws = ChaCha8Rng::from_seed(SEED);
+            let ended = beside(datapath, server(&TURNS), address, |client, _| {
+                let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
+                for n in 0..500_usize {
+                    let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
+                    // One that is refused takes a random number, too.
+                    let broken = &asked[..n % 40];
+                    client.send(broken).unwrap();
+                    assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
+                    client.send(&asked).unwrap();
+                    assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
+                    let length = client.recv(&mut reply).unwrap();
+                    assert_eq!(reply[..length], expected, "{} request {n}", datapath.0);
+                    let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
+                    client.send(&feedback).unwrap();
+                    assert!(!in_memory.handle(&feedback, draws.next_u32(), &mut expected));
+                }
+                // A last question, so that the last feedback was heard.
+                let last = request(0, 0, &inputs(0));
+                client.send(&last).unwrap();
+                client.recv(&mut reply).unwrap();
+                in_memory.handle(&last, draws.next_u32(), &mut expected);
+            });
+            let Some((state, counters)) = ended else { continue };
+            assert_eq!(counters, *in_memory.counters());
+            assert_eq!(state, in_memory.state(ccplane_predict::Ending::InOrder).encode());
+        }
+    }
+}
+
+#[test]
+fn a_flood_is_counted_and_the_others_are_served() {
+    const FLOOD: u64 = 20_000;
+    for datapath in DATAPATHS {
+        let ended = beside(datapath, server(&TURNS), "127.0.0.1:0", |client, _| {
+            let server = client.peer_addr().unwrap();
+            // Other addresses than the client's: each socket is a port of its own.
+            let strangers: Vec<UdpSocket> =
+                (0..8).map(|n| UdpSocket::bind(format!("127.0.0.{}:0", n + 2)).unwrap()).collect();
+            let mut garbage = [0x43; 600];
+            let mut reply = [0; MAX_DATAGRAM_BYTES];
+            let mut answered = 0;
+            for n in 0..FLOOD {
+                let stranger = &strangers[n as usize % strangers.len()];
+                garbage[0] = n as u8;
+                stranger.send_to(&garbage[..(n % 600) as usize], server).unwrap();
+                if n % 100 == 0 {
+                    client.send(&request(0, n, &inputs(1))).unwrap();
+                    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+                    // A full queue may lose a question, as any network may.
+                    answered += u64::from(client.recv(&mut reply).is_ok());
+                }
+            }
+            assert!(answered > FLOOD / 100 / 2, "{answered} answered");
+            for stranger in &strangers {
+                stranger.set_nonblocking(true).unwrap();
+                assert_eq!(stranger.recv(&mut reply).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            }
+        });
+        let Some((_, counters)) = ended else { continue };
+        assert_eq!(counters.right + counters.wrong, 0);
+        let refused = counters.refused(Refusal::Short) + counters.refused(Refusal::Magic);
+        assert_eq!(refused, counters.all_refused());
+        assert!(refused > FLOOD / 100);
+    }
+}
+
+#[test]
+fn predictors_are_pushed_to_a_running_server_and_weights_are_handed_out() {
+    for datapath in DATAPATHS {
+        beside(datapath, server(&[0, 1]), "127.0.0.1:0", |client, remote| {
+            let mut reply = [0; MAX_DATAGRAM_BYTES];
+            let mut ask = |truth: u8| {
+                client.send(&request(0, 1, &inputs(0))).unwrap();
+                let length = client.recv(&mut reply).unwrap();
+                let reply = Reply::parse(&reply[..length]).unwrap();
+                client.send(&reply.feedback(truth)).unwrap();
+                reply.class
+            };
+            for _ in 0..50 {
+                assert!(ask(0) < 2);
+            }
+            let received = || remote.notice(Duration::from_millis(10));
+            wait_for("weights are handed out", || match received() {
+                Some(Notice::Learned { state, counters }) => {
+                    let state = State::parse(&state).unwrap();
+                    assert!(state.session.is_none() && counters.right > 0);
+                    Some(())
+                }
+                _ => None,
+            });
+            assert!(remote.push(portfolio(&[3, 3, 3])));
+            wait_for("the new predictors answer", || match received() {
+                Some(Notice::Pushed { names }) => (names.len() == 3).then_some(()),
+                _ => None,
+            });
+            for _ in 0..20 {
+                assert_eq!(ask(3), 3);
+            }
+            let other =
+                ccplane_predict::Portfolio::new(vec![("p0".to_owned(), crate::support::ranged(0, 9))]);
+            assert!(remote.push(Arc::new(other.unwrap())));
+            wait_for("others are refused", || matches!(received(), Some(Notice::Refused(_))).then_some(()));
+            assert_eq!(ask(3), 3);
+        });
+    }
+}
+
+#[test]
+fn loads_count_what_comes_back() {
+    let digits = crate::support::digits().split().test;
+    let server = || {
+        let network = crate::support::turned_digits();
+        let networks = vec![("a".to_owned(), network.clone()), ("b".to_owned(), network)];
+        let portfolio = ccplane_predict::Portfolio::new(networks).unwrap();
+        Server::new(Arc::new(portfolio), &Choice::DEFAULT, Key([1; 16]), None).unwrap()
+    };
+    for datapath in DATAPATHS {
+        for pace in [Pace::OneOutstanding, Pace::OpenLoop(2_000.0)] {
+            let load = Load { slot: 1, pace, time: Duration::from_millis(300), feedback: true, spins: false };
+            let mut outcome = load::Outcome::default();
+            let ended = beside(datapath, server(), "127.0.0.1:0", |client, _| {
+                outcome = load::run(client, &digits, &load).unwrap();
+            });
+            let Some((_, counters)) = ended else { continue };
+            assert!(outcome.answered > 0 && outcome.answered <= outcome.sent);
+            assert!(counters.requests >= outcome.answered && counters.requests <= outcome.sent);
+            assert!(counters.right <= outcome.right);
+            let [median, worst] = [0.5, 1.0].map(|share| outcome.latency_ns(share).unwrap());
+            assert!(median > 0 && median <= worst && worst < 2_000_000_000);
+            if pace == Pace::OpenLoop(2_000.0) {
+                // Whatever comes back: the rate is the sender's, and a busy machine sends late, not less.
+                assert!((590..=601).contains(&outcome.sent), "{}", outcome.sent);
+            }
+        }
+    }
+}

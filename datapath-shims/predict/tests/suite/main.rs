@@ -1,0 +1,9 @@
+//! The prediction server: beside textbook bandits, on each datapath, and given whatever bytes arrive.
+#![allow(clippy::unwrap_used)]
+
+mod frame;
+mod fuzz;
+mod live;
+mod server;
+mod support;
+mod xsk;

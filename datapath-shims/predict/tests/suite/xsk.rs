@@ -1,0 +1,110 @@
+//! The server over AF_XDP, at one end of a veth pair: the same answers and weights as in memory; other traffic is the kernel's.
+
+use crate::support::{INPUTS, inputs, request, server};
+use ccplane_emulator::netns::{self, Namespace};
+use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply};
+use ccplane_predict::xsk::Xsk;
+use ccplane_predict::{Ending, Service};
+use ccplane_testing::skipped;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const TURNS: [usize; 4] = [1, 0, 2, 0];
+const SEED: [u8; 32] = [8; 32];
+const PORT: u16 = 4434;
+
+/// Runs `ip` in a namespace.
+fn ip(namespace: &Namespace, arguments: &str) -> String {
+    let mut command = Command::new("ip");
+    let output = namespace.enter(command.args(arguments.split(' '))).unwrap().output().unwrap();
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Two namespaces with a cable between them; `None`, which is said, where there can be none.
+fn cable() -> Option<[Namespace; 2]> {
+    if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
+        skipped("the prediction server over AF_XDP", "needs root, /dev/net/tun and iproute2");
+        return None;
+    }
+    let ends = ["predict-xsk-a", "predict-xsk-b"].map(|name| Namespace::create(name).unwrap());
+    ip(&ends[0], &format!("link add veth0 type veth peer name veth0 netns {}", ends[1].name().unwrap()));
+    for (n, end) in ends.iter().enumerate() {
+        ip(end, &format!("address add 10.9.7.{}/24 dev veth0", n + 1));
+        ip(end, &format!("address add fd09:7::{}/64 dev veth0 nodad", n + 1));
+        ip(end, "link set veth0 up");
+    }
+    Some(ends)
+}
+
+fn bind(namespace: &Namespace, address: &str) -> UdpSocket {
+    let socket = namespace.run(|| UdpSocket::bind(address).unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+}
+
+#[test]
+fn answers_and_weights_are_those_of_the_server_in_memory() {
+    let Some([asking, serving]) = cable() else { return };
+    let mut xsk = serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap();
+    assert!(ip(&serving, "link show veth0").contains("xdp"), "no program is attached");
+    let (mut in_memory, mut draws) = (server(&TURNS), ChaCha8Rng::from_seed(SEED));
+    let (mut service, _remote) = Service::new(server(&TURNS), SEED);
+    let stop = AtomicBool::new(false);
+    let ended = thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            xsk.serve(&mut service, &stop).unwrap();
+            (service.end(), xsk)
+        });
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (own, to) in [("10.9.7.1:0", "10.9.7.2"), ("[fd09:7::1]:0", "fd09:7::2")] {
+                let client = bind(&asking, own);
+                client.connect(SocketAddr::new(to.parse().unwrap(), PORT)).unwrap();
+                let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
+                for n in 0..400_usize {
+                    let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
+                    let broken = &asked[..n % 40];
+                    client.send(broken).unwrap();
+                    assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
+                    client.send(&asked).unwrap();
+                    assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
+                    let length = client.recv(&mut reply).unwrap();
+                    assert_eq!(reply[..length], expected, "request {n} from {own}");
+                    let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
+                    client.send(&feedback).unwrap();
+                    assert!(!in_memory.handle(&feedback, draws.next_u32(), &mut expected));
+                }
+                // A last question, so that the last feedback was heard.
+                let last = request(0, 0, &inputs(0));
+                client.send(&last).unwrap();
+                client.recv(&mut reply).unwrap();
+                in_memory.handle(&last, draws.next_u32(), &mut expected);
+                // Another port's datagrams are the kernel's.
+                let other = bind(&serving, &own.replace("7.1:", "7.2:").replace("7::1]", "7::2]"));
+                client.connect(other.local_addr().unwrap()).unwrap();
+                client.send(b"elsewhere").unwrap();
+                assert_eq!(other.recv(&mut reply).unwrap(), 9);
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let ended = served.join().unwrap();
+        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended
+    });
+    let ((state, counters), xsk) = ended;
+    assert_eq!(counters, *in_memory.counters());
+    assert_eq!(state, in_memory.state(Ending::InOrder).encode());
+    drop(xsk);
+    assert!(!ip(&serving, "link show veth0").contains("xdp"), "the program is still attached");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let refused = Xsk::open("nosuchdevice", PORT).err().unwrap().to_string();
+    assert!(refused.contains("find the interface"), "{refused}");
+}

@@ -1,0 +1,15 @@
+//! QUIC under programs: the contract's suite, failures in virtual time, loopback, and under quinn's own driver.
+#![allow(clippy::unwrap_used)]
+
+mod behave;
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code)]
+#[path = "../../examples/stock_quinn.rs"]
+mod example;
+mod failures;
+mod fuzz_files;
+#[path = "../common/harness.rs"]
+mod harness;
+mod live;
+mod stock_quinn;

@@ -1,0 +1,58 @@
+//! Trainings whose networks learn from examples and not in an environment: what they refuse, and the files that they write.
+
+use super::fabric::{FileError, write};
+use super::print_json;
+use crate::cli::{Backend, Links, TrainArgs};
+use ccplane_agent::failure::Failure;
+use ccplane_learn::Policy;
+use ccplane_snapshot::Snapshot;
+use serde::Serialize;
+
+/// An option of trainings in environments.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: {algorithm}'s network learns from {examples} and has no such choice")]
+struct NoChoice {
+    option: &'static str,
+    algorithm: &'static str,
+    examples: &'static str,
+}
+
+/// Refuses options that it has not, and makes the folder of its files.
+pub(super) fn prepare(
+    args: &TrainArgs,
+    algorithm: &'static str,
+    examples: &'static str,
+    resumes: bool,
+) -> Result<(), Failure> {
+    let refused = [
+        (args.config != Links::Real, "--config"),
+        (args.steps.is_some(), "--steps"),
+        (args.backend != Backend::Native, "--backend"),
+        (args.adapt.is_some(), "--adapt"),
+        (args.resume && !resumes, "--resume"),
+    ];
+    if let Some((_, option)) = refused.into_iter().find(|(given, _)| *given) {
+        return Err(Failure::input(NoChoice { option, algorithm, examples }));
+    }
+    let failed = |source| Failure::runtime(FileError { path: args.out.clone(), source });
+    std::fs::create_dir_all(&args.out).map_err(failed)
+}
+
+/// Writes policy, snapshot and summary; prints the summary where `--json` asks for it. Returns whether it was printed.
+pub(super) fn finish(
+    args: &TrainArgs,
+    algorithm: &str,
+    policy: &Policy,
+    snapshot: &Snapshot,
+    summary: &impl Serialize,
+) -> Result<bool, Failure> {
+    let file = |extension: &str| args.out.join(format!("{algorithm}.{extension}"));
+    policy.write(&file("safetensors")).map_err(Failure::runtime)?;
+    write(&file("snapshot"), &snapshot.to_bytes())?;
+    let text = serde_json::to_string_pretty(summary).map_err(Failure::runtime)?;
+    write(&file("json"), format!("{text}\n").as_bytes())?;
+    if args.json {
+        print_json(summary)?;
+    }
+    Ok(args.json)
+}

@@ -1,0 +1,13 @@
+//! Real agents and the flows that they steer: in the kernel, over QUIC, behind the channel.
+#![allow(clippy::unwrap_used)]
+
+mod aggregate;
+mod channel;
+#[path = "../common/mod.rs"]
+mod common;
+mod kernel;
+mod learned;
+mod packets;
+mod quic;
+mod record;
+mod run;

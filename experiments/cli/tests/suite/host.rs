@@ -1,0 +1,151 @@
+//! `ccplane host` on real interfaces: a veth pair in a network namespace of its own.
+
+use std::process::{Command, Output};
+
+use crate::common::{stderr, stdout};
+use ccplane_testing::skipped;
+
+/// Makes a pair of interfaces whose files are in /sys; gone with the shell that runs it.
+const PAIR: &str =
+    "set -e; mount -t sysfs sysfs /sys; ip link add here type veth peer name there; ip link set here up; ";
+
+/// Runs a shell script with `$ccplane` and `$journal` in namespaces of its own; none where that cannot be done.
+fn shell(test: &str, script: &str) -> Option<Output> {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
+        skipped(test, missing);
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c"]).arg(format!("{PAIR}{script}"));
+    command.env("ccplane", env!("CARGO_BIN_EXE_ccplane")).env("journal", folder.path());
+    Some(command.output().unwrap())
+}
+
+fn said(test: &str, script: &str) -> Option<String> {
+    let output = shell(test, script)?;
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    Some(stdout(&output))
+}
+
+#[test]
+fn changes_are_made_and_taken_back() {
+    const SCRIPT: &str = r#"
+        set="$ccplane host set --journal $journal"
+        values() { cat /sys/class/net/here/mtu /sys/class/net/here/gro_flush_timeout /sys/class/net/here/queues/rx-0/rps_cpus
+            ethtool -k here | grep generic-receive-offload; }
+        values
+        $set net/here/mtu=1400 net/here/offload/gro=on
+        values
+        $set --apply net/here/mtu=1400 net/here/gro_flush_timeout=20000 net/here/rx-0/rps_cpus=0 net/here/offload/gro=on
+        values
+        $ccplane host undo --journal $journal
+        values
+        $ccplane host undo --journal $journal
+    "#;
+    let Some(said) = said("changes_are_made_and_taken_back", SCRIPT) else { return };
+    let off = "generic-receive-offload: off\n";
+    let before = format!("1500\n0\n0\n{off}");
+    let expected = format!(
+        "{before}echo 1400 > /sys/class/net/here/mtu\nethtool -K here gro on\n\
+         # nothing was changed: --apply makes the changes\n{before}\
+         net/here/mtu: 1400, was 1500\nnet/here/gro_flush_timeout: 20000, was 0\n\
+         net/here/rx-0/rps_cpus: 0, was \nnet/here/offload/gro: on, was off\n\
+         1400\n20000\n1\ngeneric-receive-offload: on\n\
+         net/here/offload/gro: off again\nnet/here/rx-0/rps_cpus:  again\n\
+         net/here/gro_flush_timeout: 0 again\nnet/here/mtu: 1500 again\n{before}nothing to take back\n"
+    );
+    assert_eq!(said, expected);
+}
+
+/// Whatever moment the process is killed at.
+#[test]
+fn what_a_killed_process_has_changed_is_taken_back() {
+    const SCRIPT: &str = r#"
+        for n in $(seq 1 40); do
+            $ccplane host set --apply --journal $journal net/here/mtu=1400 net/here/gro_flush_timeout=20000 \
+                net/here/rx-0/rps_cpus=0 net/here/napi_defer_hard_irqs=2 net/there/mtu=1300 >/dev/null 2>&1 &
+            sleep 0.00$((n % 10))
+            kill -9 $! 2>/dev/null || true
+            wait $! 2>/dev/null || true
+            $ccplane host undo --journal $journal >>$journal/said
+            cat /sys/class/net/here/mtu /sys/class/net/here/gro_flush_timeout /sys/class/net/here/queues/rx-0/rps_cpus \
+                /sys/class/net/here/napi_defer_hard_irqs /sys/class/net/there/mtu | tr '\n' ' '
+            echo
+        done
+        echo "restored $(grep -c again $journal/said || true)"
+    "#;
+    let Some(said) = said("what_a_killed_process_has_changed_is_taken_back", SCRIPT) else { return };
+    let (rounds, restored) = said.trim().rsplit_once('\n').unwrap();
+    assert!(rounds.lines().all(|line| line == "1500 0 0 0 1500 "), "{said}");
+    eprintln!("of 40 rounds: {restored} changes");
+}
+
+#[test]
+fn what_a_device_refuses_is_said_and_takes_back_the_rest() {
+    const SCRIPT: &str = r#"
+        set="$ccplane host set --apply --journal $journal"
+        $set net/here/mtu=1400 net/here/ring/rx=512 && exit 9
+        cat /sys/class/net/here/mtu
+        $set net/here/mtu=1400 net/gone/mtu=1400 && exit 9
+        cat /sys/class/net/here/mtu
+        $set net/here/mtu=1400 net/here/mtu=99999999 && exit 9
+        cat /sys/class/net/here/mtu
+        mount -o remount,bind,ro /sys
+        $set net/here/mtu=1400 && exit 9
+        $ccplane host show here | grep net/here/mtu
+    "#;
+    let test = "what_a_device_refuses_is_said_and_takes_back_the_rest";
+    let Some(output) = shell(test, &format!("set +e; {SCRIPT}")) else { return };
+    let (said, errors) = (stdout(&output), stderr(&output));
+    assert!(said.starts_with("1500\n1500\n1500\n"), "{said}{errors}");
+    assert!(said.contains("cannot be changed: Read-only file system"), "{said}{errors}");
+    let refusals: Vec<&str> = errors.lines().filter(|line| line.contains("taken back")).collect();
+    assert_eq!(refusals.len(), 4, "{errors}");
+    assert!(refusals[0].contains("net/here/ring/rx") && refusals[1].contains("net/gone/mtu"), "{errors}");
+}
+
+#[test]
+fn an_interface_that_vanishes_is_said() {
+    const SCRIPT: &str = r#"
+        $ccplane host set --apply --journal $journal net/here/mtu=1400 >/dev/null
+        ip link del here
+        $ccplane host undo --journal $journal
+        $ccplane host show here 2>&1 || echo "refused with $?"
+    "#;
+    let Some(said) = said("an_interface_that_vanishes_is_said", SCRIPT) else { return };
+    assert!(said.starts_with("net/here/mtu: gone: ") && said.ends_with("refused with 2\n"), "{said}");
+}
+
+#[test]
+fn a_host_is_shown_and_drawn() {
+    const SCRIPT: &str = r#"
+        $ccplane host show --svg $journal/host.svg here
+        grep -c '<text' $journal/host.svg
+        $ccplane host show --json
+    "#;
+    let Some(said) = said("a_host_is_shown_and_drawn", SCRIPT) else { return };
+    assert!(said.contains("net/here/mtu") && !said.contains("net/there/mtu\n"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(said.trim().lines().last().unwrap()).unwrap();
+    let names: Vec<&str> = json["topology"]["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["here", "lo", "there"]);
+    let count = json["topology"]["processors"].as_array().unwrap().len();
+    assert!(count >= std::thread::available_parallelism().unwrap().get(), "{count} processors");
+}
+
+#[test]
+fn arguments_that_say_nothing_are_refused() {
+    for wrong in [
+        &["host", "set", "net/lo/mtu"][..],
+        &["host", "set", "net/lo/nothing=1"],
+        &["host", "set", "irq/1=x"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane")).args(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
+}

@@ -1,0 +1,78 @@
+//! `ccplane league` as a person runs it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::ccplane;
+use ccplane_league::Cell;
+use serde_json::Value;
+
+fn cells(results: &Path) -> Vec<Cell> {
+    let text = fs::read_to_string(results.join("league.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn league(results: &Path, arguments: &[&str]) -> String {
+    let results = results.to_str().unwrap();
+    let done = ccplane(&[&["league", "--results", results], arguments].concat());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// The command line printed for a worst link plays that link again, alone and to the bit.
+#[test]
+fn a_worst_link_is_replayed_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (all, alone) = (directory.path().join("all"), directory.path().join("alone"));
+    let shown = league(
+        &all,
+        &["--algorithm", "cubic,copa", "--family", "policer,shallow", "--links", "3", "--set", "training"],
+    );
+    let (_, command) = shown.lines().find_map(|line| line.split_once("ccplane league ")).unwrap();
+    league(&alone, &command.split(' ').collect::<Vec<_>>());
+    let (all, alone) = (cells(&all), cells(&alone));
+    assert_eq!((all.len(), alone.len()), (12, 2));
+    assert!(alone.iter().all(|cell| all.contains(cell)), "{alone:?}");
+    assert!(fs::metadata(directory.path().join("all/league.html")).unwrap().len() < 50_000);
+}
+
+#[test]
+fn figures_are_json_and_a_link_is_drawn_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--algorithm", "reno", "--link", "loss/training/1"];
+    let json: Value =
+        serde_json::from_str(&league(directory.path(), &[&arguments[..], &["--json"]].concat())).unwrap();
+    assert_eq!(json["total"][0][0], "reno");
+    assert_eq!(json["families"][0][0], "loss");
+    assert_eq!(json["total"][0][1]["links"], 1);
+    let page = league(directory.path(), &[&arguments[..], &["--plots"]].concat());
+    assert!(page.trim().ends_with("loss-training-1.html"), "{page}");
+    assert!(directory.path().join("loss-training-1-charts").read_dir().unwrap().count() > 2);
+}
+
+/// No flag plays or shows a test link unless its use is written to a file under version control.
+#[test]
+fn test_links_are_sealed() {
+    let directory = tempfile::tempdir().unwrap();
+    let untracked = directory.path().join("uses.jsonl");
+    fs::write(&untracked, "").unwrap();
+    let untracked = untracked.to_str().unwrap();
+    let refused: [&[&str]; 7] = [
+        &["--link", "steady/test/0"],
+        &["--show", "steady/test/0"],
+        &["--link", "steady/test/0", "--plots"],
+        &["--set", "test"],
+        &["--final", "--book", "/dev/null", "--links", "1", "--family", "steady"],
+        &["--final", "--book", untracked, "--links", "1", "--family", "steady"],
+        &["--final", "--book", "/proc/self/mem", "--links", "1", "--family", "steady"],
+    ];
+    for arguments in refused {
+        let results = directory.path().join("results");
+        let done = ccplane(
+            &[&["league", "--results", results.to_str().unwrap(), "--algorithm", "reno"], arguments].concat(),
+        );
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&done.stdout));
+        assert!(!results.exists(), "{arguments:?}");
+    }
+    assert_eq!(fs::read_to_string(untracked).unwrap(), "");
+}

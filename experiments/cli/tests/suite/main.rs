@@ -1,0 +1,15 @@
+//! The commands as processes, where no kernel flow is steered.
+#![allow(clippy::unwrap_used)]
+
+mod agent;
+#[path = "../common/mod.rs"]
+mod common;
+mod experiments;
+mod host;
+mod league;
+mod metrics;
+mod new;
+mod predict;
+mod privileges;
+mod prog;
+mod snapshot;

@@ -1,0 +1,5 @@
+//! Real packets and flows across emulated links.
+#![allow(clippy::unwrap_used)]
+
+mod emulator;
+mod paths;

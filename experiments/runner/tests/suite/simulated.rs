@@ -1,0 +1,106 @@
+//! The effects of a plan's keys on simulated flows; each expected figure follows from the link.
+
+use std::path::Path;
+
+use ccplane_netsim::trace::Trace;
+use ccplane_results::{FlowResult, Measured};
+use ccplane_runner::experiment;
+use ccplane_runner::plan::{Known, Overrides, Plan};
+
+/// One run of 12 Mb/s and 20 ms for 10 s with these keys of the link, and tables behind it.
+fn run(algorithm: &str, link: &str, tables: &str) -> Measured {
+    let text = format!(
+        "title = \"t\"\nduration_s = 10\nsample_ms = 100\n[simulator]\nemulated = true\n[[link]]\nrate_mbit = 12\ndelay_ms = 10\n{link}\n\
+         [[algorithm]]\nalgorithm = \"{algorithm}\"\ndatapath = \"sim\"\n{tables}\n"
+    );
+    let algorithms = ccplane_algs::all();
+    let traces = |name: &str| match name {
+        // Eight opportunities each 100 ms.
+        "lumps" => Trace::parse(&"100\n".repeat(8)).map_err(|e| e.to_string()),
+        _ => Err(format!("no trace is called `{name}`")),
+    };
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
+    let plan = Plan::parse(Path::new("p.toml"), &text, &known, Overrides::default()).unwrap();
+    let once =
+        || experiment::simulate(&plan, &plan.scenarios[0], &plan.contenders[0], 1, &algorithms).unwrap();
+    let measured = once();
+    assert_eq!(measured, once(), "the same seed, the same run");
+    measured
+}
+
+fn own(measured: &Measured) -> Vec<&FlowResult> {
+    measured.flows.iter().filter(|f| f.background.is_none()).collect()
+}
+
+fn mbit(measured: &Measured) -> f64 {
+    own(measured).iter().map(|f| f.throughput_bps).sum::<u64>() as f64 / 1e6
+}
+
+#[test]
+fn a_plain_link_is_filled() {
+    assert!((11.0..11.6).contains(&mbit(&run("cubic", "", ""))));
+}
+
+#[test]
+fn a_policer_caps_the_rate_and_counts_what_it_drops() {
+    let measured = run("bbr", "policer_mbit = 6\npolicer_bytes = 15000", "");
+    assert!((4.5..5.9).contains(&mbit(&measured)), "{}", mbit(&measured));
+    assert!(measured.link.unwrap().dropped_pkts > 50);
+}
+
+#[test]
+fn bursts_lose_their_share() {
+    let measured = run("copa", "burst_loss = 0.02\nburst_packets = 5", "");
+    let link = measured.link.as_ref().unwrap();
+    let share = link.lost_pkts as f64 / (link.lost_pkts + link.departed_pkts) as f64;
+    assert!((0.012..0.03).contains(&share), "{share}");
+    let gone = link.lost_pkts + link.dropped_pkts;
+    assert!(
+        gone.abs_diff(own(&measured)[0].lost_pkts) < 5,
+        "those of the last round trip are not noticed yet"
+    );
+}
+
+#[test]
+fn copies_and_reordering_pass_a_flow_by() {
+    let measured = run("copa", "reorder = 0.01\nreorder_ms = 3\nduplicate = 0.01", "");
+    assert!(mbit(&measured) > 8.0, "{}", mbit(&measured));
+    // One packet of a hundred comes three packets late, which looks like a loss.
+    assert!(own(&measured)[0].lost_pkts > 20, "{}", own(&measured)[0].lost_pkts);
+}
+
+#[test]
+fn lost_and_thinned_acknowledgements_are_covered_by_later_ones() {
+    let lossy = run("cubic", "return_loss = 0.5", "");
+    assert!(mbit(&lossy) > 10.5, "{}", mbit(&lossy));
+    // One opportunity each 120 ms lets 26 acknowledgements of 56 bytes through; there are 60 of them meanwhile.
+    let back = "queue_packets = 300\nreturn_rate_mbit = 0.1";
+    let thin = run("cubic", &format!("{back}\nreturn_queue = \"drophead\"\nreturn_queue_packets = 10"), "");
+    assert!(mbit(&thin) > 8.0, "{}", mbit(&thin));
+    let (thin, thick) = (own(&thin)[0].rtt_us.mean, own(&run("cubic", back, ""))[0].rtt_us.mean);
+    assert!(thin * 3 < thick * 2, "those that are left waited for fewer: {thin} {thick}");
+}
+
+#[test]
+fn lumps_of_acknowledgements_come_together() {
+    let lumpy = run("cubic", "return_trace = \"lumps\"\nqueue_bdp = 10", "");
+    assert!(own(&lumpy)[0].rtt_us.mean > 60_000, "{}", own(&lumpy)[0].rtt_us.mean);
+}
+
+#[test]
+fn flows_start_late_and_far_away() {
+    let traffic = "[traffic]\nflows = 3\nstart_s = 2\nstagger_s = 1\nextra_delay_ms = [0, 140]";
+    let measured = run("reno", "", traffic);
+    let of: Vec<(u64, u64)> = own(&measured).iter().map(|f| (f.start_ms, f.min_rtt_us / 20_000)).collect();
+    assert_eq!(of, [(2000, 1), (3000, 8), (4000, 1)]);
+}
+
+#[test]
+fn short_flows_beside_take_their_load() {
+    let short = "[[background]]\nkind = \"short-flows\"\nalgorithm = \"cubic\"\nload = 0.5";
+    let measured = run("vegas", "queue_bdp = 4", short);
+    assert_eq!(measured.flows.len(), 1);
+    assert!((3.0..10.8).contains(&mbit(&measured)), "{}", mbit(&measured));
+    let link = measured.link.unwrap();
+    assert!(link.utilisation_ppm > 800_000, "{}", link.utilisation_ppm);
+}
