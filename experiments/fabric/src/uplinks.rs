@@ -89,8 +89,8 @@ mod tests {
         assert!(fabric.changes.is_sorted_by_key(|change| change.at_us));
         let (own, other) = (fabric.shape.to_spine(LEAF, SPINE), fabric.shape.to_spine(LEAF, SPINE + 1));
         let lost = |at_us: u64, link: u8| {
-            let before = fabric.changes.iter().filter(|c| c.link == link && c.at_us <= at_us);
-            before.last().and_then(|c| c.change.loss_ppm).unwrap_or(0) > 0
+            let mut before = fabric.changes.iter().filter(|c| c.link == link && c.at_us <= at_us);
+            before.next_back().and_then(|c| c.change.loss_ppm).unwrap_or(0) > 0
         };
         for at_us in (0..1_000_000).step_by(777) {
             let is_down =
