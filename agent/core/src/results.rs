@@ -60,8 +60,8 @@ impl Core {
             return;
         };
         // The flow has just ended; its `Closed` is on its way.
-        let ended = matches!(error, DatapathError::NoFlow(_));
-        if ended && matches!(waiting, Waiting::SetProgram(_) | Waiting::Update(_)) {
+        let of_a_flow = matches!(waiting, Waiting::SetProgram(_) | Waiting::Update(_) | Waiting::Release(_));
+        if of_a_flow && matches!(error, DatapathError::NoFlow(_)) {
             return;
         }
         self.counters.refused_commands += 1;

@@ -16,7 +16,7 @@ const DIGITS: usize = 8;
 /// Why an algorithm does not run under a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnfitSnapshot {
-    /// It has programs that ask no policy, or several.
+    /// The programs ask no policy, or several.
     #[error("`{algorithm}` asks no policy of its own")]
     NoPolicy { algorithm: &'static str },
     /// The snapshot sees or decides something else.
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(refused(Arc::new(RENO)), UnfitSnapshot::NoPolicy { algorithm: "reno" });
     }
 
-    /// What the algorithm asks of its flow is passed on, what it gives its learner is not.
+    /// The algorithm steers its flow and teaches no learner.
     #[test]
     fn flows_are_steered_and_taught_nobody() {
         let aurora: Arc<dyn Algorithm> = Arc::new(Aurora::default());

@@ -25,7 +25,7 @@ const THRESHOLDS_Q16: [i64; 4] = [98_304, 32_768, -98_304, -196_608];
 /// A step's deviation at first: of a weight, and of a threshold in Q16.
 const STEP: (f64, f64) = (0.1, 16_384.0);
 
-/// What is evolved.
+/// A network and its thresholds, which are evolved together.
 #[derive(Clone)]
 struct Genome {
     network: Mlp,

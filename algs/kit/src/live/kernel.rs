@@ -86,7 +86,7 @@ pub fn kernel(
     })
 }
 
-/// What a live flow carried while its algorithm changed.
+/// Bytes that a live flow carried before, during and after a change of its algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switched {
     /// Percent of the link's rate, window by window.

@@ -227,9 +227,9 @@ fn record(socket: &OwnedFd, devices: [usize; 2], stop: &AtomicBool) -> Vec<Packe
             Ok((len, Some(from))) => {
                 let cable = devices.iter().position(|device| *device == from.ifindex());
                 let parsed = parse(&buffer[..len.min(buffer.len())]);
-                let (Some(packet), Some(cable)) = (parsed, cable) else { continue };
+                let (Some((packet, acknowledges)), Some(cable)) = (parsed, cable) else { continue };
                 if from.pkttype() == FROM_US {
-                    acknowledged.insert((packet.remote_port, packet.local_port), packet.acknowledged);
+                    acknowledged.insert((packet.remote_port, packet.local_port), acknowledges);
                 } else if from.pkttype() == TO_US {
                     let flow = (packet.local_port, packet.remote_port);
                     let acknowledged = acknowledged.get(&flow).copied().unwrap_or(0);
@@ -243,8 +243,8 @@ fn record(socket: &OwnedFd, devices: [usize; 2], stop: &AtomicBool) -> Vec<Packe
     }
 }
 
-/// Reads a TCP packet from its network header on.
-fn parse(bytes: &[u8]) -> Option<Packet> {
+/// Reads a TCP packet from its network header on; returns the sequence number that it acknowledges, too.
+fn parse(bytes: &[u8]) -> Option<(Packet, u32)> {
     let be16 = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let be32 = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let (class, flow_label, header, total, protocol) = match bytes.first()? >> 4 {
@@ -262,7 +262,7 @@ fn parse(bytes: &[u8]) -> Option<Packet> {
         return None;
     }
     let options = usize::from(bytes.get(header + 12)? >> 4) * 4;
-    Some(Packet {
+    let packet = Packet {
         local_port: be16(header)?,
         remote_port: be16(header + 2)?,
         cable: 0,
@@ -270,8 +270,9 @@ fn parse(bytes: &[u8]) -> Option<Packet> {
         flow_label,
         sequence: be32(header + 4)?,
         payload: u32::try_from(total.checked_sub(header + options)?).ok()?,
-        acknowledged: be32(header + 8)?,
-    })
+        acknowledged: 0,
+    };
+    Some((packet, be32(header + 8)?))
 }
 
 /// Compiles a program of a test.
