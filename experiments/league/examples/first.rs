@@ -1,0 +1,103 @@
+//! How well the first arm of an unknown path can be chosen by what is known when a flow starts: by Exp4, whose experts each know one arm
+//! or read the handshake's round trip; beside the best single arm and the best arm for each round trip in hindsight. Training links
+//! only: `first [LINKS_OF_EACH_FAMILY]`.
+
+use ccplane_alg::Algorithm;
+use ccplane_algs::Portfolio;
+use ccplane_bandit::Exp4;
+use ccplane_league::{Cell, Family, Fixture, Link, Set, Traces, play};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The first link; no training and no hour plays it.
+const FIRST_LINK: u32 = 4000;
+const GAMMA: f64 = 0.1;
+/// Orders in which paths are met.
+const ORDERS: u64 = 100;
+/// Classes of round trips, octaves of milliseconds.
+const CLASSES: usize = 10;
+
+/// A path: the class of its round trip, and each arm's score over the best one's.
+struct Met {
+    class: usize,
+    rewards: Vec<f64>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let of_each: u32 = std::env::args().nth(1).map_or(Ok(8), |text| text.parse())?;
+    let arms: Vec<Arc<dyn Algorithm>> = Portfolio::default().arms().to_vec();
+    let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
+    let mut links = Vec::new();
+    for family in Family::ALL.iter().copied().filter(|family| *family != Family::Recorded) {
+        for number in 0..of_each {
+            links.push(Link::new(family, Set::Training, FIRST_LINK + number)?);
+        }
+    }
+    let fixture = |link: &Link, name: &&str| Fixture { link: *link, algorithm: (*name).to_owned() };
+    let fixtures: Vec<Fixture> =
+        links.iter().flat_map(|link| names.iter().map(move |name| fixture(link, name))).collect();
+    let cores = std::thread::available_parallelism()?.get();
+    let cells = play(&fixtures, &ccplane_algs::all(), &Traces::default(), cores, &|_| true)?;
+    let met: Vec<Met> = links.iter().zip(cells.chunks(names.len())).map(|(link, cells)| meet(*link, cells)).collect();
+
+    let count = met.len() as f64;
+    let mean = |arm: usize| met.iter().map(|met| met.rewards[arm]).sum::<f64>() / count;
+    for (arm, name) in names.iter().enumerate() {
+        println!("{name}: {:.3} of each path's best arm", mean(arm));
+    }
+    let best = (0..names.len()).map(mean).fold(0.0, f64::max);
+    println!("best single arm in hindsight: {best:.3}");
+    println!("best arm for each round trip in hindsight: {:.3}", best_by_class(&met, names.len()) / count);
+    let runs: Vec<f64> = (0..ORDERS).map(|seed| exp4(&met, names.len(), seed)).collect::<Result<_, _>>()?;
+    let all: f64 = runs.iter().sum::<f64>() / (runs.len() as f64 * count);
+    println!("exp4, {} paths in {ORDERS} orders: {all:.3}", met.len());
+    Ok(())
+}
+
+fn meet(link: Link, cells: &[Cell]) -> Met {
+    let text = link.text(&[], "sim");
+    let delay = text.lines().find_map(|line| line.strip_prefix("delay_ms = "));
+    let rtt_ms: f64 = 2.0 * delay.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    let best = cells.iter().map(Cell::score).fold(f64::MIN_POSITIVE, f64::max);
+    let class = (rtt_ms.max(1.0).log2() as usize).min(CLASSES - 1);
+    Met { class, rewards: cells.iter().map(|cell| cell.score() / best).collect() }
+}
+
+/// The sum of rewards of the best arm of each class.
+fn best_by_class(met: &[Met], arms: usize) -> f64 {
+    let mut sums: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for met in met {
+        let sum = sums.entry(met.class).or_insert_with(|| vec![0.0; arms]);
+        sum.iter_mut().zip(&met.rewards).for_each(|(sum, reward)| *sum += reward);
+    }
+    sums.values().map(|of| of.iter().copied().fold(0.0, f64::max)).sum()
+}
+
+/// Meets the paths in a random order; returns the sum of rewards. An expert advises one arm on all paths, or one arm on those of a class.
+fn exp4(met: &[Met], arms: usize, seed: u64) -> Result<f64, ccplane_bandit::BanditError> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut order: Vec<usize> = (0..met.len()).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+    }
+    let experts = arms * (CLASSES + 1);
+    let mut exp4 = Exp4::new(arms, experts, GAMMA)?;
+    let mut sum = 0.0;
+    for met in order.into_iter().filter_map(|path| met.get(path)) {
+        let advice: Vec<Vec<f64>> = (0..experts)
+            .map(|expert| {
+                let (class, arm) = (expert / arms, expert % arms);
+                let one = |n: usize| if n == arm { 1.0 } else { 0.0 };
+                let none = 1.0 / arms as f64;
+                (0..arms).map(|n| if class == met.class || class == CLASSES { one(n) } else { none }).collect()
+            })
+            .collect();
+        let drawn = exp4.draw(&advice, &mut random)?;
+        let reward = met.rewards.get(drawn.draw.arm).copied().unwrap_or(0.0);
+        exp4.observe(&drawn, reward)?;
+        sum += reward;
+    }
+    Ok(sum)
+}
