@@ -7,7 +7,7 @@ use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 use std::sync::Arc;
 
 /// The first slot that no algorithm here asks.
-pub const FIRST_FREE_SLOT: u8 = 4;
+pub const FIRST_FREE_SLOT: u8 = 6;
 /// Between an algorithm's name and the beginning of its snapshot's hash.
 const AT: char = '@';
 /// Digits of the hash in the name.
@@ -194,6 +194,14 @@ mod tests {
             assert_eq!(Snapshot::built_in(policy.snapshot).unwrap().hash(), snapshot.hash());
             assert!(policy.slot == 7 && !pinned.learns());
         }
+    }
+
+    #[test]
+    fn the_first_free_slot_follows_those_of_all_algorithms() {
+        let path: Arc<dyn Algorithm> = Arc::new(crate::Path::default());
+        let all = crate::all().into_iter().chain(crate::on_packets()).chain([path]);
+        let slots = all.flat_map(|algorithm| algorithm.policies()).map(|policy| policy.slot);
+        assert_eq!(slots.max(), Some(FIRST_FREE_SLOT - 1));
     }
 
     #[test]
