@@ -85,6 +85,9 @@ const ATTR_BYTES: usize = 168;
 /// Size of the verifier log that we keep, bytes.
 const LOG_BYTES: usize = 1 << 20;
 
+/// Times that a load is tried again while signals interrupt it, as libbpf does.
+const LOAD_TRIES: usize = 5;
+
 /// Bytes by which an XDP program may lengthen a packet in a test run.
 const XDP_GROWTH_BYTES: usize = 256;
 
@@ -315,7 +318,12 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
             .u32(68, to.expected)
             .u32(108, to.btf_id)
     };
-    match attr().call_fd(CMD_PROG_LOAD) {
+    // The verifier gives up where a signal is on its way to the process.
+    let interrupted = |loaded: &io::Result<OwnedFd>| {
+        loaded.as_ref().is_err_and(|errno| errno.kind() == io::ErrorKind::WouldBlock)
+    };
+    let mut tries = (0..LOAD_TRIES).map(|_| attr().call_fd(CMD_PROG_LOAD)).skip_while(interrupted);
+    match tries.next().unwrap_or_else(|| attr().call_fd(CMD_PROG_LOAD)) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
             let mut log = Vec::new();

@@ -55,6 +55,8 @@ fn different() -> Vec<(Vec<u64>, i64)> {
             (image::ACTION_BOUND_Q16, BOUND_Q16),
             (image::TRIP_LIMIT, 0),
             (image::FLAGS, 0),
+            // Beyond its limit the action would be 0.
+            (image::CLIP_LIMIT, WIDTHS[0] as u32),
         ] {
             image::set_u32(&mut image, at, value);
         }
