@@ -193,9 +193,9 @@ fn sequences_are_fuzzed_by_name_only() {
         tests.map(str::to_owned).collect::<Vec<_>>()
     };
     let all = asked(&[]);
-    assert!(all.len() >= 15 && all.contains(&"v1_counted".to_owned()), "{all:?}");
+    assert!(all.len() >= 15 && all.contains(&"fuzz::v1_counted".to_owned()), "{all:?}");
     assert!(!all.iter().any(|test| test.contains("sequences") || test.contains("clients")), "{all:?}");
-    assert_eq!(asked(&["control-sequences", "wire-v1"]), ["v1_counted", "control_clients_counted"]);
+    assert_eq!(asked(&["control-sequences", "wire-v1"]), ["fuzz::v1_counted", "fuzz_sequences::control_clients_counted"]);
 }
 
 /// The runner captures what passing tests print, and counts ignored tests without a reason.
