@@ -195,7 +195,10 @@ fn sequences_are_fuzzed_by_name_only() {
     let all = asked(&[]);
     assert!(all.len() >= 15 && all.contains(&"fuzz::v1_counted".to_owned()), "{all:?}");
     assert!(!all.iter().any(|test| test.contains("sequences") || test.contains("clients")), "{all:?}");
-    assert_eq!(asked(&["control-sequences", "wire-v1"]), ["fuzz::v1_counted", "fuzz_sequences::control_clients_counted"]);
+    assert_eq!(
+        asked(&["control-sequences", "wire-v1"]),
+        ["fuzz::v1_counted", "fuzz_sequences::control_clients_counted"]
+    );
 }
 
 /// The runner captures what passing tests print, and counts ignored tests without a reason.

@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         links.iter().flat_map(|link| names.iter().map(move |name| fixture(link, name))).collect();
     let cores = std::thread::available_parallelism()?.get();
     let cells = play(&fixtures, &ccplane_algs::all(), &Traces::default(), cores, &|_| true)?;
-    let met: Vec<Met> = links.iter().zip(cells.chunks(names.len())).map(|(link, cells)| meet(*link, cells)).collect();
+    let met: Vec<Met> =
+        links.iter().zip(cells.chunks(names.len())).map(|(link, cells)| meet(*link, cells)).collect();
 
     let count = met.len() as f64;
     let mean = |arm: usize| met.iter().map(|met| met.rewards[arm]).sum::<f64>() / count;
@@ -91,7 +92,9 @@ fn exp4(met: &[Met], arms: usize, seed: u64) -> Result<f64, ccplane_bandit::Band
                 let (class, arm) = (expert / arms, expert % arms);
                 let one = |n: usize| if n == arm { 1.0 } else { 0.0 };
                 let none = 1.0 / arms as f64;
-                (0..arms).map(|n| if class == met.class || class == CLASSES { one(n) } else { none }).collect()
+                (0..arms)
+                    .map(|n| if class == met.class || class == CLASSES { one(n) } else { none })
+                    .collect()
             })
             .collect();
         let drawn = exp4.draw(&advice, &mut random)?;
