@@ -249,6 +249,7 @@ impl Lab {
             self.pass(MEASURED)?;
             let after = self.stats(name)?;
             let us = from.elapsed().as_micros() as u64;
+            let transports: Vec<_> = after.iter().map(|flow| flow.transport).collect();
             let measured = self.subjects.iter().zip(before).zip(after).map(|((subject, before), after)| {
                 let (reachable, floor_percent) = due(subject);
                 let bytes = after.transport.bytes_acked - before.transport.bytes_acked;
@@ -265,9 +266,11 @@ impl Lab {
                 ccplane_testing::tried(name, window, WINDOWS);
                 break;
             }
-            for (subject, Phase { used_percent, floor_percent, .. }) in self.subjects.iter().zip(&most) {
+            for ((subject, phase), transport) in self.subjects.iter().zip(&most).zip(transports) {
+                let Phase { used_percent, floor_percent, .. } = phase;
                 if used_percent < floor_percent {
-                    let measured = format!("{}: {used_percent} of {floor_percent} %", subject.algorithm);
+                    let of = subject.algorithm;
+                    let measured = format!("{of}: {used_percent} of {floor_percent} %; {transport:?}");
                     ccplane_testing::missed(name, window, WINDOWS, measured);
                 }
             }
