@@ -31,7 +31,7 @@ enum Mbuf {}
 /// A pool of packet buffers, `struct rte_mempool`.
 enum Mempool {}
 
-/// The capabilities of a port, `struct ccp_info`.
+/// The capabilities of a port, `struct ccpd_info`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Info {
@@ -44,17 +44,17 @@ pub(crate) struct Info {
 }
 
 unsafe extern "C" {
-    fn ccp_start(argc: c_int, argv: *mut *mut c_char) -> c_int;
-    fn ccp_log_take(text: *mut c_char, bytes: usize);
-    fn ccp_interface_mtu(name: *const c_char) -> c_int;
-    fn ccp_interface_runs(fd: c_int, name: *const c_char) -> c_int;
-    fn ccp_info(port: u16, info: *mut Info) -> c_int;
-    fn ccp_configure(port: u16, queues: u16) -> c_int;
-    fn ccp_queue(port: u16, queue: u16, mbufs: c_uint, room: u16, pool: *mut *mut Mempool) -> c_int;
-    fn ccp_run(port: u16) -> c_int;
-    fn ccp_close(port: u16);
-    fn ccp_link_up(port: u16) -> c_int;
-    fn ccp_receive(
+    fn ccpd_start(argc: c_int, argv: *mut *mut c_char) -> c_int;
+    fn ccpd_log_take(text: *mut c_char, bytes: usize);
+    fn ccpd_interface_mtu(name: *const c_char) -> c_int;
+    fn ccpd_interface_runs(fd: c_int, name: *const c_char) -> c_int;
+    fn ccpd_info(port: u16, info: *mut Info) -> c_int;
+    fn ccpd_configure(port: u16, queues: u16) -> c_int;
+    fn ccpd_queue(port: u16, queue: u16, mbufs: c_uint, room: u16, pool: *mut *mut Mempool) -> c_int;
+    fn ccpd_run(port: u16) -> c_int;
+    fn ccpd_close(port: u16);
+    fn ccpd_link_up(port: u16) -> c_int;
+    fn ccpd_receive(
         port: u16,
         queue: u16,
         mbufs: *mut *mut Mbuf,
@@ -63,10 +63,10 @@ unsafe extern "C" {
         hints: *mut u8,
         n: c_uint,
     ) -> c_uint;
-    fn ccp_alloc(pool: *mut Mempool, mbufs: *mut *mut Mbuf, data: *mut *mut u8, n: c_uint) -> c_int;
-    fn ccp_free(mbufs: *mut *mut Mbuf, n: c_uint);
-    fn ccp_dress(mbuf: *mut Mbuf, bytes: u16, hints: u8);
-    fn ccp_send(port: u16, queue: u16, mbufs: *mut *mut Mbuf, n: c_uint) -> c_uint;
+    fn ccpd_alloc(pool: *mut Mempool, mbufs: *mut *mut Mbuf, data: *mut *mut u8, n: c_uint) -> c_int;
+    fn ccpd_free(mbufs: *mut *mut Mbuf, n: c_uint);
+    fn ccpd_dress(mbuf: *mut Mbuf, bytes: u16, hints: u8);
+    fn ccpd_send(port: u16, queue: u16, mbufs: *mut *mut Mbuf, n: c_uint) -> c_uint;
     // DPDK exports these as they are.
     fn rte_eal_hotplug_add(bus: *const c_char, name: *const c_char, args: *const c_char) -> c_int;
     fn rte_eal_hotplug_remove(bus: *const c_char, name: *const c_char) -> c_int;
@@ -89,28 +89,28 @@ pub(crate) fn start(args: Vec<CString>) -> Result<(), Refusal> {
     let argc = c_int::try_from(argv.len()).unwrap_or(c_int::MAX);
     argv.push(null_mut());
     // SAFETY: `argv` is `argc` C strings and a null, as main's; the strings are leaked, because DPDK may keep them.
-    checked(unsafe { ccp_start(argc, argv.as_mut_ptr()) })
+    checked(unsafe { ccpd_start(argc, argv.as_mut_ptr()) })
 }
 
 /// Takes the messages that DPDK has logged since the last call.
 pub(crate) fn take_log() -> String {
     let mut text = [0_u8; SAID_BYTES];
     // SAFETY: `text` has room for the bytes it is said to have; a terminating NUL is among those written.
-    unsafe { ccp_log_take(text.as_mut_ptr().cast(), text.len()) };
+    unsafe { ccpd_log_take(text.as_mut_ptr().cast(), text.len()) };
     CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The MTU of an interface of the calling thread's network namespace, bytes; `None` if there is no such interface.
 pub(crate) fn interface_mtu_bytes(name: &CStr) -> Option<u16> {
     // SAFETY: `name` is a C string.
-    let mtu = unsafe { ccp_interface_mtu(name.as_ptr()) };
+    let mtu = unsafe { ccpd_interface_mtu(name.as_ptr()) };
     u32::try_from(mtu).ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
 /// Whether an interface in the namespace of `socket` is up and has a carrier.
 pub(crate) fn interface_runs(socket: BorrowedFd<'_>, name: &CStr) -> bool {
     // SAFETY: `name` is a C string, and the socket is open.
-    unsafe { ccp_interface_runs(socket.as_raw_fd(), name.as_ptr()) == 1 }
+    unsafe { ccpd_interface_runs(socket.as_raw_fd(), name.as_ptr()) == 1 }
 }
 
 /// A thread's registration with DPDK, which gives it a cache of packet buffers.
@@ -179,29 +179,29 @@ impl Device {
     pub fn info(&self) -> Result<Info, Refusal> {
         let mut info = Info::default();
         // SAFETY: the port is there; `info` is laid out as C's.
-        checked(unsafe { ccp_info(self.port, &raw mut info) }).map(|()| info)
+        checked(unsafe { ccpd_info(self.port, &raw mut info) }).map(|()| info)
     }
 
     /// Sets up the queues, each with its own pool of `mbufs` buffers of `room` bytes, and starts the port.
     pub fn run(&mut self, queues: u16, mbufs: u32, room: u16) -> Result<(), Refusal> {
         let _alone = control();
         // SAFETY: the port is there, and was not started yet: `Port::open` does so once.
-        checked(unsafe { ccp_configure(self.port, queues) })?;
+        checked(unsafe { ccpd_configure(self.port, queues) })?;
         self.running = true;
         for queue in 0..queues {
             let mut pool = null_mut();
             // SAFETY: the port is configured with that many queues; `pool` has room for the pointer.
-            let done = checked(unsafe { ccp_queue(self.port, queue, mbufs, room, &raw mut pool) });
+            let done = checked(unsafe { ccpd_queue(self.port, queue, mbufs, room, &raw mut pool) });
             self.pools.extend(NonNull::new(pool));
             done?;
         }
         // SAFETY: the port is configured, and all its queues are.
-        checked(unsafe { ccp_run(self.port) })
+        checked(unsafe { ccpd_run(self.port) })
     }
 
     pub fn is_up(&self) -> bool {
         // SAFETY: the port is there.
-        unsafe { ccp_link_up(self.port) == 1 }
+        unsafe { ccpd_link_up(self.port) == 1 }
     }
 
     fn pool(&self, queue: u16) -> *mut Mempool {
@@ -215,7 +215,7 @@ impl Drop for Device {
         // SAFETY: nobody else holds the port: queues share its ownership. Buffers of its pools are in no queue any more.
         unsafe {
             if self.running {
-                ccp_close(self.port);
+                ccpd_close(self.port);
             }
             if let Some(name) = &self.plugged {
                 rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr());
@@ -261,7 +261,7 @@ impl Rx {
         let (bytes, hints) = (self.bytes.as_mut_ptr(), self.hints.as_mut_ptr());
         // SAFETY: the port runs and has that queue, of which this is the only receiver; all four arrays are BURST long.
         let got =
-            unsafe { ccp_receive(self.device.port, self.queue, mbufs, data, bytes, hints, BURST as c_uint) };
+            unsafe { ccpd_receive(self.device.port, self.queue, mbufs, data, bytes, hints, BURST as c_uint) };
         self.count = (got as usize).min(BURST);
         self.count > 0
     }
@@ -279,7 +279,7 @@ impl Rx {
 
     fn free(&mut self) {
         // SAFETY: the first `count` buffers came from the port and were not freed yet.
-        unsafe { ccp_free(self.mbufs.as_mut_ptr(), self.count as c_uint) };
+        unsafe { ccpd_free(self.mbufs.as_mut_ptr(), self.count as c_uint) };
         (self.count, self.at) = (0, 0);
     }
 }
@@ -327,7 +327,7 @@ impl Tx {
         let frame = unsafe { std::slice::from_raw_parts_mut(self.data[at], self.room) };
         let Some((bytes, hints)) = write(frame) else { return false };
         // SAFETY: as above; no more bytes than there are.
-        unsafe { ccp_dress(self.spare[at], bytes.min(self.room) as u16, hints) };
+        unsafe { ccpd_dress(self.spare[at], bytes.min(self.room) as u16, hints) };
         self.ready[self.count] = self.spare[at];
         (self.spares, self.count) = (at, self.count + 1);
         true
@@ -342,7 +342,7 @@ impl Tx {
         while sent < self.count {
             let (rest, n) = (self.ready[sent..].as_mut_ptr(), (self.count - sent) as c_uint);
             // SAFETY: the port runs and has that queue, of which this is the only sender; `n` buffers of ours lie there.
-            let took = unsafe { ccp_send(self.device.port, self.queue, rest, n) } as usize;
+            let took = unsafe { ccpd_send(self.device.port, self.queue, rest, n) } as usize;
             if took == 0 {
                 break;
             }
@@ -357,7 +357,7 @@ impl Tx {
             enter_thread();
             let (spare, data) = (self.spare.as_mut_ptr(), self.data.as_mut_ptr());
             // SAFETY: the device keeps its pools as long as it lives; both arrays are FETCH long.
-            let failed = unsafe { ccp_alloc(self.device.pool(self.queue), spare, data, FETCH as c_uint) };
+            let failed = unsafe { ccpd_alloc(self.device.pool(self.queue), spare, data, FETCH as c_uint) };
             self.spares = if failed == 0 { FETCH } else { 0 };
         }
         self.spares > 0
@@ -368,8 +368,8 @@ impl Drop for Tx {
     fn drop(&mut self) {
         // SAFETY: these are ours: fetched and not written, or written and not taken by the port.
         unsafe {
-            ccp_free(self.spare.as_mut_ptr(), self.spares as c_uint);
-            ccp_free(self.ready.as_mut_ptr(), self.count as c_uint);
+            ccpd_free(self.spare.as_mut_ptr(), self.spares as c_uint);
+            ccpd_free(self.ready.as_mut_ptr(), self.count as c_uint);
         }
     }
 }

@@ -21,7 +21,7 @@
 enum { SUM_IP = 1, SUM_UDP = 2, IS_V6 = 4, SUM_BAD = 8, IS_CUT = 16 };  // as in ffi.rs
 enum { CACHE = 256, DESCRIPTORS = 1024 };
 
-struct ccp_info { uint16_t rx_queues, tx_queues, mtu; uint8_t mac[6], rx_offloads, tx_offloads; };
+struct ccpd_info { uint16_t rx_queues, tx_queues, mtu; uint8_t mac[6], rx_offloads, tx_offloads; };
 
 // DPDK's log goes here: whoever meets an error takes it from here. What does not fit is dropped.
 static char log_text[4096];
@@ -39,7 +39,7 @@ static void redirect(const char *library, const char *setter) {
   if (set) set(note);
 }
 
-int ccp_start(int argc, char **argv) {
+int ccpd_start(int argc, char **argv) {
   log_file = fmemopen(log_text, sizeof log_text, "w");
   if (log_file && !setvbuf(log_file, NULL, _IONBF, 0)) rte_openlog_stream(log_file);
   int failed = rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
@@ -48,13 +48,13 @@ int ccp_start(int argc, char **argv) {
   return failed;
 }
 
-void ccp_log_take(char *text, size_t bytes) {
+void ccpd_log_take(char *text, size_t bytes) {
   snprintf(text, bytes, "%.*s", (int)sizeof log_text - 1, log_text);
   if (log_file) rewind(log_file);
   memset(log_text, 0, sizeof log_text);
 }
 
-int ccp_interface_mtu(const char *name) {
+int ccpd_interface_mtu(const char *name) {
   struct ifreq request = {0};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   strncpy(request.ifr_name, name, IFNAMSIZ - 1);
@@ -64,7 +64,7 @@ int ccp_interface_mtu(const char *name) {
 }
 
 // By a socket of the interface's namespace. Its flag for a carrier may be a second late, what ethtool says is not.
-int ccp_interface_runs(int fd, const char *name) {
+int ccpd_interface_runs(int fd, const char *name) {
   struct ifreq request = {0};
   struct ethtool_value link = {.cmd = ETHTOOL_GLINK};
   strncpy(request.ifr_name, name, IFNAMSIZ - 1);
@@ -73,7 +73,7 @@ int ccp_interface_runs(int fd, const char *name) {
   return ioctl(fd, SIOCGIFFLAGS, &request) == 0 && request.ifr_flags & IFF_UP && request.ifr_flags & IFF_RUNNING;
 }
 
-int ccp_info(uint16_t port, struct ccp_info *to) {
+int ccpd_info(uint16_t port, struct ccpd_info *to) {
   struct rte_eth_dev_info info;
   struct rte_ether_addr mac;
   int failed = rte_eth_dev_info_get(port, &info);
@@ -85,7 +85,7 @@ int ccp_info(uint16_t port, struct ccp_info *to) {
   return 0;
 }
 
-int ccp_configure(uint16_t port, uint16_t queues) {
+int ccpd_configure(uint16_t port, uint16_t queues) {
   struct rte_eth_conf conf = {0};
   struct rte_eth_dev_info info;
   int failed = rte_eth_dev_info_get(port, &info);
@@ -97,7 +97,7 @@ int ccp_configure(uint16_t port, uint16_t queues) {
   return rte_eth_dev_configure(port, queues, queues, &conf);
 }
 
-int ccp_queue(uint16_t port, uint16_t queue, unsigned mbufs, uint16_t room, struct rte_mempool **pool) {
+int ccpd_queue(uint16_t port, uint16_t queue, unsigned mbufs, uint16_t room, struct rte_mempool **pool) {
   char name[RTE_MEMPOOL_NAMESIZE];
   uint16_t rx = DESCRIPTORS, tx = DESCRIPTORS;
   int socket = rte_eth_dev_socket_id(port);
@@ -109,25 +109,25 @@ int ccp_queue(uint16_t port, uint16_t queue, unsigned mbufs, uint16_t room, stru
   return rte_eth_tx_queue_setup(port, queue, tx, socket, NULL);
 }
 
-int ccp_run(uint16_t port) {
+int ccpd_run(uint16_t port) {
   int failed = rte_eth_dev_start(port);
   // Solicitations come to groups.
   if (!failed && rte_eth_allmulticast_enable(port)) rte_eth_promiscuous_enable(port);
   return failed;
 }
 
-void ccp_close(uint16_t port) {
+void ccpd_close(uint16_t port) {
   rte_eth_promiscuous_disable(port);
   rte_eth_dev_stop(port);
   rte_eth_dev_close(port);
 }
 
-int ccp_link_up(uint16_t port) {
+int ccpd_link_up(uint16_t port) {
   struct rte_eth_link link;
   return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-unsigned ccp_receive(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint8_t **data, uint16_t *bytes, uint8_t *hints, unsigned n) {
+unsigned ccpd_receive(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint8_t **data, uint16_t *bytes, uint8_t *hints, unsigned n) {
   unsigned got = rte_eth_rx_burst(port, queue, mbufs, n);
   for (unsigned i = 0; i < got; i++) {
     uint64_t ip = mbufs[i]->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK, l4 = mbufs[i]->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
@@ -138,19 +138,19 @@ unsigned ccp_receive(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
   return got;
 }
 
-int ccp_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data, unsigned n) {
+int ccpd_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data, unsigned n) {
   int failed = rte_pktmbuf_alloc_bulk(pool, mbufs, n);
   for (unsigned i = 0; !failed && i < n; i++) data[i] = rte_pktmbuf_mtod(mbufs[i], uint8_t *);
   return failed;
 }
 
-void ccp_free(struct rte_mbuf **mbufs, unsigned n) { rte_pktmbuf_free_bulk(mbufs, n); }
+void ccpd_free(struct rte_mbuf **mbufs, unsigned n) { rte_pktmbuf_free_bulk(mbufs, n); }
 
-void ccp_dress(struct rte_mbuf *mbuf, uint16_t bytes, uint8_t hints) {
+void ccpd_dress(struct rte_mbuf *mbuf, uint16_t bytes, uint8_t hints) {
   mbuf->data_len = bytes, mbuf->pkt_len = bytes;
   mbuf->l2_len = 14, mbuf->l3_len = hints & IS_V6 ? 40 : 20;
   mbuf->ol_flags = !(hints & (SUM_IP | SUM_UDP)) ? 0 : (hints & IS_V6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4)
     | (hints & SUM_IP ? RTE_MBUF_F_TX_IP_CKSUM : 0) | (hints & SUM_UDP ? RTE_MBUF_F_TX_UDP_CKSUM : 0);
 }
 
-unsigned ccp_send(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, unsigned n) { return rte_eth_tx_burst(port, queue, mbufs, n); }
+unsigned ccpd_send(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, unsigned n) { return rte_eth_tx_burst(port, queue, mbufs, n); }
