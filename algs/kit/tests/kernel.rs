@@ -9,10 +9,18 @@ use std::time::Duration;
 
 mod common;
 
+/// The window of `constant`, packets: a quarter of a second of its rate.
+const CONSTANT_CWND_PACKETS: i64 = 200;
+
 #[test]
 fn every_algorithm_steers_live_kernel_flows() {
-    let algorithms: Vec<_> =
-        ccplane_algs::all().into_iter().map(|a| (a.clone(), common::bounds(&*a))).collect();
+    let live = |algorithm: Arc<dyn Algorithm>| match algorithm.name() {
+        // It goes on through a blackout, and what is lost then may be more than its receiver has memory to wait with.
+        "constant" => algorithm.configured(&[("cwnd_packets", CONSTANT_CWND_PACKETS)]).unwrap(),
+        _ => algorithm,
+    };
+    let all = ccplane_algs::all().into_iter().map(live);
+    let algorithms: Vec<_> = all.map(|a| (a.clone(), common::bounds(&*a))).collect();
     match live::kernel("cct_kit", &algorithms) {
         Ok(None) => {}
         Ok(Some(ran)) => {
