@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod choice;
 mod counters;
 pub mod data;
 pub mod frame;
@@ -28,9 +29,10 @@ mod window;
 pub mod wire;
 pub mod xsk;
 
+pub use choice::{Choice, MAX_SLOTS};
 pub use counters::{Counters, Refusal};
 pub use portfolio::{MAX_NAME_BYTES, Portfolio, PortfolioError, Predictor};
-pub use server::{Choice, Ending, MAX_SLOTS, Server, ServerError, Slot};
+pub use server::{Ending, Server, ServerError, Slot};
 pub use service::{KEEP_EVERY, Notice, Remote, Service};
 pub use state::{MAX_STATE_BYTES, Session, State, StateError};
 pub use token::{Key, TOKEN_BYTES, Token};

@@ -1,5 +1,6 @@
 //! The server without sockets, clock or randomness: one datagram in, at most one out. Every datapath agrees with it bit for bit.
 
+use crate::choice::{Choice, MAX_SLOTS};
 use crate::packet::{self, Datagram, MESSAGE_BYTES};
 use crate::portfolio::Portfolio;
 use crate::state::{Session, State};
@@ -8,24 +9,8 @@ use crate::{Counters, Key, Refusal, Window};
 use ccplane_bandit::integer::{MAX_ARMS, Weights};
 use std::sync::Arc;
 
-/// Most slots of one server.
-pub const MAX_SLOTS: usize = 8;
 /// The stream of a server that has one sequence of requests.
 const STREAM: u8 = 0;
-
-/// How a slot chooses among the predictors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// One predictor is drawn, and only it runs.
-    Exp3,
-    /// All predictors run; those that agree with the drawn one share its reward.
-    Exp4,
-}
-
-impl Choice {
-    /// The slots of a server unless it is told others: slot 0 chooses by Exp3, slot 1 by Exp4.
-    pub const DEFAULT: [Choice; 2] = [Choice::Exp3, Choice::Exp4];
-}
 
 /// One service: a bandit over the server's predictors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 //! Little-endian: `CCPRKEPT`, u32 version, u32 epoch; u8 predictors, each u8 length, name, 32 bytes of hash; u8 slots, each u8 choice (3 or 4), u8
 //! arms, a u64 deficit each; u8 whether a session follows: 16 bytes of key, u64 next sequence number, the window's words; CRC-32C of all before it.
 
+use crate::choice::{Choice, MAX_SLOTS};
 use crate::portfolio::{MAX_NAME_BYTES, Portfolio};
-use crate::server::{Choice, MAX_SLOTS};
 use crate::window::WINDOW_WORDS;
 use crate::{Key, Window};
 use ccplane_bandit::integer::{FLOOR, MAX_ARMS};

@@ -1,6 +1,6 @@
 //! Configuration of a simulated datapath and its flows.
 
-use crate::hosts::HostsConfig;
+use crate::hosts::config::HostsConfig;
 use crate::rtt::MIN_RTO_NS;
 use ccplane_engine::native::MAX_CWND_PACKETS;
 use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};

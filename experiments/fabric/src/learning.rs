@@ -2,13 +2,13 @@
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
+use crate::recorder::Recorder;
 use crate::replay::replay;
 use crate::thresholds::SizedFlow;
 use crate::trial::{PAST_FLOWS, Trial};
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
-    CENTRE, Predictor, SIZE_BOUND_Q16, SIZE_FEATURES, SIZE_INPUTS, SizeDecision, SizeInAgent, SizeThresholds,
-    log2_q16,
+    CENTRE, Predictor, SIZE_BOUND_Q16, SIZE_FEATURES, SIZE_INPUTS, SizeInAgent, SizeThresholds, log2_q16,
 };
 use ccplane_learn::{
     ActorCritic, Architecture, ImitateConfig, LearnError, Policy, PolicyError, Rng, Targets, regress,
@@ -16,7 +16,7 @@ use ccplane_learn::{
 use ccplane_netsim::workload::{FlowSizes, PPM, Split, Structure};
 use ccplane_quantize::{Activation, Options, QuantizeError, quantize};
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Snapshot, SpecError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A share of 1 as programs hold it.
 const ONE_Q16: i32 = 1 << 16;
@@ -85,36 +85,6 @@ pub enum LearningError {
     Spec(#[from] SpecError),
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-}
-
-/// Keeps the flows that end, and predicts by another predictor, if there is one.
-#[derive(Default)]
-pub struct Recorder {
-    predictor: Option<Arc<dyn Predictor>>,
-    flows: Mutex<Vec<SizedFlow>>,
-}
-
-impl Recorder {
-    /// Predicts by this one.
-    pub fn of(predictor: Arc<dyn Predictor>) -> Recorder {
-        Recorder { predictor: Some(predictor), flows: Mutex::default() }
-    }
-
-    /// Takes the flows so far, in the order of their ends.
-    pub fn take(&self) -> Vec<SizedFlow> {
-        std::mem::take(&mut self.flows.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Predictor for Recorder {
-    fn predict(&self, inputs: &[i32; SIZE_INPUTS]) -> Option<i32> {
-        self.predictor.as_ref()?.predict(inputs)
-    }
-
-    fn ended(&self, decisions: &[SizeDecision], size_bytes: u64) {
-        let flow = SizedFlow { size_bytes, decisions: decisions.to_vec() };
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner).push(flow);
-    }
 }
 
 /// Runs a trial under `size-agent` with these thresholds, and returns the flows that ended with their decisions.

@@ -18,6 +18,7 @@ mod plan;
 mod play;
 mod queue;
 mod record;
+mod recorder;
 mod replay;
 mod thresholds;
 mod trial;
@@ -27,15 +28,14 @@ mod wanted;
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricChange, service_port};
 pub use figures::{Figure, Interval, SizeClass, geometric_mean};
-pub use learning::{
-    Deviation, Learned, LearningConfig, LearningError, Recorder, alone, learn, sized, training_trial,
-};
+pub use learning::{Deviation, Learned, LearningConfig, LearningError, alone, learn, sized, training_trial};
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
 pub use pathing::{LearnedPaths, PathingConfig, learn_paths};
 pub use plan::{Contender, FabricPlan, Group, Kind, PLANS, Slot, is_fabric};
 pub use play::{Ran, play};
 pub use record::{Cell, cells, header, missing, record};
+pub use recorder::Recorder;
 pub use replay::replay;
 pub use thresholds::{SizedFlow, demotions, thresholds};
 pub use trial::{Completion, Outcome, Trial};

@@ -4,7 +4,7 @@
 //! nothing that the program sees depends on the network. So learning needs no packets.
 
 use crate::fabric::Fabric;
-use crate::learning::Recorder;
+use crate::recorder::Recorder;
 use crate::thresholds::SizedFlow;
 use ccplane_alg::{Algorithm, Control, Flow, Report};
 use ccplane_algs::{Predictor, SizeInAgent, SizeThresholds};

@@ -10,6 +10,7 @@
 //! [`HostsConfig::flowlet_us`]: so that no packet overtakes one of its own flow. A flow without a program has priority 0 and
 //! the path of its hash, as with ECMP.
 
+pub(crate) mod config;
 mod flow;
 mod measure;
 
@@ -25,6 +26,7 @@ use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_infer::Shape;
 use ccplane_netsim::{FlowIndex, Network};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
+pub use config::HostsConfig;
 pub(crate) use flow::Outbound;
 use flow::{Decided, HostFlow};
 pub(crate) use measure::PathSample;
@@ -32,41 +34,6 @@ use measure::{Paths, Peers};
 use std::sync::Arc;
 
 const NS_PER_US: u64 = 1000;
-
-/// Configuration of the hosts' datapath.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostsConfig {
-    /// A pause of a flow after which its program runs and it may take another path, microseconds.
-    pub flowlet_us: u64,
-    /// How long a path's round trip, marks and losses are known after they were measured, microseconds.
-    pub path_memory_us: u64,
-    /// From a report to the agent's update, microseconds: events reach the agent so much later.
-    pub agent_latency_us: u64,
-    /// How often the agent takes rows, as [`SimConfig::batch_us`](crate::SimConfig::batch_us).
-    pub batch_us: u64,
-    /// How long the agent may be silent before programs do not run any more, microseconds.
-    pub heartbeat_timeout_us: u64,
-    pub max_programs: usize,
-    /// Flows that the agent hears of at once.
-    pub max_flows: usize,
-    /// Events that wait for the agent; further ones are dropped and counted.
-    pub event_capacity: usize,
-}
-
-impl Default for HostsConfig {
-    fn default() -> HostsConfig {
-        HostsConfig {
-            flowlet_us: 500,
-            path_memory_us: 10_000,
-            agent_latency_us: 0,
-            batch_us: 0,
-            heartbeat_timeout_us: 1_000_000,
-            max_programs: 64,
-            max_flows: 16_384,
-            event_capacity: 65_536,
-        }
-    }
-}
 
 /// A program that flows start with, and its first values.
 #[derive(Debug)]
