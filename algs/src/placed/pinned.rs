@@ -13,7 +13,7 @@ const AT: char = '@';
 /// Digits of the hash in the name.
 const DIGITS: usize = 8;
 
-/// Why an algorithm does not run under a snapshot.
+/// Reasons to refuse an algorithm a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnfitSnapshot {
     /// The programs ask no policy, or several.
@@ -84,7 +84,7 @@ impl WithSnapshot {
     /// `slot` is nobody else's. Names, programs and the snapshot stay in memory until the process ends.
     ///
     /// # Errors
-    /// [`UnfitSnapshot`].
+    /// The snapshot does not fit the algorithm: [`UnfitSnapshot`] says why.
     pub fn new(
         algorithm: Arc<dyn Algorithm>,
         snapshot: &TrustedSnapshot,

@@ -322,8 +322,14 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
     let interrupted = |loaded: &io::Result<OwnedFd>| {
         loaded.as_ref().is_err_and(|errno| errno.kind() == io::ErrorKind::WouldBlock)
     };
-    let mut tries = (0..LOAD_TRIES).map(|_| attr().call_fd(CMD_PROG_LOAD)).skip_while(interrupted);
-    match tries.next().unwrap_or_else(|| attr().call_fd(CMD_PROG_LOAD)) {
+    let mut loaded = attr().call_fd(CMD_PROG_LOAD);
+    for _ in 0..LOAD_TRIES {
+        if !interrupted(&loaded) {
+            break;
+        }
+        loaded = attr().call_fd(CMD_PROG_LOAD);
+    }
+    match loaded {
         Ok(fd) => Ok(fd),
         Err(errno) => {
             let mut log = Vec::new();

@@ -3,7 +3,7 @@
 /// Most slots of one server.
 pub const MAX_SLOTS: usize = 8;
 
-/// How a slot chooses among the predictors.
+/// The bandit by which a slot chooses among the predictors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
     /// One predictor is drawn, and only it runs.

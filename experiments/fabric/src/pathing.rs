@@ -93,8 +93,8 @@ impl PathJudge for Listener {
     }
 }
 
-/// Trains a network on fabrics with even, slow and failing uplinks, on so many cores. The same settings give the same bits whatever
-/// the cores.
+/// Trains a network on fabrics with even, slow and failing uplinks, on so many cores. The same settings give the same bits on any
+/// number of cores.
 ///
 /// # Errors
 /// A trial that cannot be run, or a network that cannot be learned or made integer.

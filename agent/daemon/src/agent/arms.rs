@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The file of an arm's snapshot.
 const SNAPSHOT: Bound = Bound { what: "a snapshot", bytes: MAX_SNAPSHOT_BYTES as u64 };
 
-/// Why an arm does not get the snapshot that it is to have.
+/// Reasons to refuse an arm its snapshot.
 #[derive(Debug, thiserror::Error)]
 enum ArmError {
     #[error(transparent)]

@@ -91,7 +91,7 @@ pub fn kernel(
 pub struct Switched {
     /// Percent of the link's rate, window by window.
     pub used_percent: Vec<u64>,
-    /// How often the flow changed its arm meanwhile.
+    /// Changes of the arm in these windows.
     pub switches: u64,
 }
 

@@ -20,7 +20,7 @@ const CCPKP: &str = "/dev/ccpkp";
 
 /// The Reno of generic_cong_avoid, of portus 0.7, and that of portus 0.9 (`.ci/portus`).
 const AGENTS: [&str; 2] = ["./reno", "./ccplane-portus-0.9.0"];
-/// Those of portus 0.6 and 0.8, which `make module-test` runs, too.
+/// The agents of portus 0.6 and 0.8, which run only in `make module-test`.
 const OTHERS: [&str; 2] = ["./ccplane-portus-0.6.1", "./ccplane-portus-0.8.0"];
 
 struct Portus(Child);

@@ -1,4 +1,4 @@
-//! How the hosts' datapath is configured.
+//! The configuration of the hosts' datapath.
 
 /// Configuration of the hosts' datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -67,7 +67,7 @@ pub(crate) enum Learns {
     Neural,
     /// How large flows will be, on simulated fabrics.
     Size,
-    /// How soon flows will end on each path, on simulated fabrics.
+    /// The time until a flow ends on each path, on simulated fabrics.
     Path,
 }
 
