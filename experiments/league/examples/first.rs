@@ -5,9 +5,10 @@
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
 use ccplane_bandit::Exp4;
-use ccplane_league::{Cell, Family, Fixture, Link, Set, Traces, play};
+use ccplane_league::{Cell, Family, Fixture, LeagueError, Link, Set, Traces, play};
+use ccplane_learn::Rng;
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_core::SeedableRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,8 +41,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         links.iter().flat_map(|link| names.iter().map(move |name| fixture(link, name))).collect();
     let cores = std::thread::available_parallelism()?.get();
     let cells = play(&fixtures, &ccplane_algs::all(), &Traces::default(), cores, &|_| true)?;
-    let met: Vec<Met> =
-        links.iter().zip(cells.chunks(names.len())).map(|(link, cells)| meet(*link, cells)).collect();
+    let met: Vec<Met> = links
+        .iter()
+        .zip(cells.chunks(names.len()))
+        .map(|(link, cells)| meet(*link, cells))
+        .collect::<Result<_, _>>()?;
 
     let count = met.len() as f64;
     let mean = |arm: usize| met.iter().map(|met| met.rewards[arm]).sum::<f64>() / count;
@@ -57,13 +61,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn meet(link: Link, cells: &[Cell]) -> Met {
-    let text = link.text(&[], "sim");
-    let delay = text.lines().find_map(|line| line.strip_prefix("delay_ms = "));
-    let rtt_ms: f64 = 2.0 * delay.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+fn meet(link: Link, cells: &[Cell]) -> Result<Met, LeagueError> {
+    let plan = link.plan(&["reno"], "sim", &ccplane_algs::all(), &Traces::default())?;
+    let rtt_ms = plan.scenarios.first().map_or(0, |scenario| 2 * scenario.link.delay_us / 1000);
     let best = cells.iter().map(Cell::score).fold(f64::MIN_POSITIVE, f64::max);
-    let class = (rtt_ms.max(1.0).log2() as usize).min(CLASSES - 1);
-    Met { class, rewards: cells.iter().map(|cell| cell.score() / best).collect() }
+    let class = (rtt_ms.max(1).ilog2() as usize).min(CLASSES - 1);
+    Ok(Met { class, rewards: cells.iter().map(|cell| cell.score() / best).collect() })
 }
 
 /// The sum of rewards of the best arm of each class.
@@ -80,9 +83,7 @@ fn best_by_class(met: &[Met], arms: usize) -> f64 {
 fn exp4(met: &[Met], arms: usize, seed: u64) -> Result<f64, ccplane_bandit::BanditError> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..met.len()).collect();
-    for last in (1..order.len()).rev() {
-        order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
-    }
+    Rng::new(seed, &[]).shuffle(&mut order);
     let experts = arms * (CLASSES + 1);
     let mut exp4 = Exp4::new(arms, experts, GAMMA)?;
     let mut sum = 0.0;
