@@ -7,7 +7,7 @@ use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 use std::sync::Arc;
 
 /// The first slot that no algorithm here asks.
-pub const FIRST_FREE_SLOT: u8 = 4;
+pub const FIRST_FREE_SLOT: u8 = 6;
 /// Between an algorithm's name and the beginning of its snapshot's hash.
 const AT: char = '@';
 /// Digits of the hash in the name.
@@ -172,6 +172,17 @@ mod tests {
         let mut parts = Snapshot::built_in(shipped.snapshot).unwrap().into_parts();
         parts.provenance.seed += 1;
         Trust::OURS.admit(Snapshot::new(parts).unwrap(), &Admission::default()).unwrap()
+    }
+
+    #[test]
+    fn no_algorithm_here_asks_a_free_slot_and_no_two_the_same() {
+        let all = crate::all().into_iter().chain(crate::on_packets());
+        let mut slots: Vec<u8> = all.flat_map(|a| a.policies()).map(|policy| policy.slot).collect();
+        assert!(slots.len() >= 5 && slots.iter().all(|slot| *slot < FIRST_FREE_SLOT), "{slots:?}");
+        let all = slots.len();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), all);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Player<'_> {
         let algorithm: Arc<dyn Algorithm> = match slot.contender {
             Contender::Fifo | Contender::Ecmp | Contender::KnownLoads => return Ok(None),
             Contender::Pias => Arc::new(Pias { demotions: thresholds.demotions }),
-            Contender::Size => Arc::new(Size { thresholds }),
+            Contender::Size => Arc::new(Size::new(thresholds)),
             Contender::SizeAgent | Contender::SizeAgentLate => {
                 let predictor = self.predictor.clone().ok_or(FabricError::NoSnapshot)?;
                 Arc::new(SizeInAgent::new(thresholds, predictor as Arc<dyn Predictor>))
