@@ -152,8 +152,8 @@ pub fn output(options: &PacketsOptions) -> Output {
 /// another one.
 fn link_bytes(device: &str) -> Result<u32, EbpfError> {
     let all = os("list devices", getifaddrs().map_err(Into::into))?;
-    let own = all.filter(|of| of.interface_name == device);
-    let kind = own.filter_map(|of| Some(of.address?.as_link_addr()?.hatype())).next();
+    let mut own = all.filter(|of| of.interface_name == device);
+    let kind = own.find_map(|of| Some(of.address?.as_link_addr()?.hatype()));
     // A device without an address of its own, such as TUN, has no header to put it into, and the list no type of it.
     let kind = kind.unwrap_or(ARPHRD_NONE);
     let known = LINK_HEADERS.iter().find(|(known, _)| *known == kind);
