@@ -13,9 +13,7 @@
 //! - `path-agent`: the datapath reports what it measured, the agent asks the same snapshot by the same arithmetic and sets `wanted`. Until
 //!   that has arrived the flow is on the path of its hash. Any other [`Judge`](PathJudge) can be in its place, such as [`LeastLoaded`].
 
-use ccplane_alg::{
-    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, Row,
-};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, Row};
 use ccplane_infer::Model;
 use ccplane_program::ir::MAX_PATHS;
 use ccplane_snapshot::{DeployOptions, Snapshot};

@@ -200,7 +200,7 @@ const STREAM: &str = "(hook send) (def (n 0))
       (:= DecideAt (if (>= Flow.bytes_sent 100000) 400000))
       (:= DecideAt (if (>= Flow.bytes_sent 400000) +infinity)))";
 
-/// What the kernel makes of a flow's packets is what the suite's reference makes of the same packets, as their receiver saw them.
+/// The kernel treats a flow's packets as the suite's reference treats the same packets, as their receiver saw them.
 fn gets_what_the_rules_say(test: &str, to: IpAddr) {
     /// Longer than a busy machine lets a burst wait.
     const GAP: Duration = Duration::from_millis(200);

@@ -23,6 +23,7 @@ mod play;
 mod queue;
 mod record;
 mod replay;
+mod setting;
 mod thresholds;
 mod trial;
 mod uplinks;
@@ -34,7 +35,7 @@ pub use figures::{Figure, Interval, SizeClass, geometric_mean};
 pub use learning::{
     Deviation, Learned, LearningConfig, LearningError, Recorder, alone, learn, sized, training_trial,
 };
-pub use live::{Decides, LiveOutcome, LiveSetting, LiveTrial, play_live};
+pub use live::{Decides, LiveOutcome, LiveTrial, play_live};
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
 pub use pathing::{LearnedPaths, PathingConfig, learn_paths};
@@ -42,6 +43,7 @@ pub use plan::{Contender, FabricPlan, Group, Kind, PLANS, Slot, is_fabric};
 pub use play::{Ran, play};
 pub use record::{Cell, cells, header, missing, record};
 pub use replay::replay;
+pub use setting::LiveSetting;
 pub use thresholds::{SizedFlow, demotions, thresholds};
 pub use trial::{Completion, Outcome, Trial};
 pub use uplinks::Uplinks;

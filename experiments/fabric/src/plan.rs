@@ -1,7 +1,7 @@
 //! Plans of fabrics, in TOML: `kind = "flow-scheduling"` or `kind = "load-balancing"`, which is their first key.
 
 use crate::fabric::Fabric;
-use crate::live::LiveSetting;
+use crate::setting::{LiveSetting, within};
 use crate::uplinks::Uplinks;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
 use ccplane_netsim::workload::{FlowSizes, Structure};
@@ -350,12 +350,6 @@ impl FabricPlan {
         let of_one = self.loads_percent.len() * self.contenders.len() * self.repeats as usize;
         self.groups.len() * of_one
     }
-}
-
-pub(crate) fn within(field: &str, found: u64, min: u64, max: u64) -> Result<(), Problem> {
-    let is_within = (min..=max).contains(&found);
-    let problem = || Problem::new(field, format!("is {found}, allowed are {min} to {max}"));
-    if is_within { Ok(()) } else { Err(problem()) }
 }
 
 fn check(source: Source) -> Result<FabricPlan, Problem> {

@@ -54,7 +54,7 @@ pub fn header(plan: &FabricPlan, host: Host) -> Header {
     }
 }
 
-/// What carries a contender's flows and decides about their packets.
+/// The datapath that carries a contender's flows and decides about their packets.
 fn datapath(plan: &FabricPlan, contender: Contender) -> Datapath {
     match contender {
         _ if !plan.is_live => Datapath::Sim,

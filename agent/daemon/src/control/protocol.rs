@@ -298,7 +298,7 @@ pub struct FlowRecord {
     /// Decisions of the flow's policy; absent where its program asks none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRecord>,
-    /// What its packets get; absent where its datapath decides on ACKs.
+    /// The treatment of its packets; absent where its datapath decides on ACKs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steering: Option<SteeringRecord>,
 }

@@ -75,8 +75,7 @@ impl Simulated<Live> {
 impl Simulated<Supervised> {
     /// Learns from what flows turn out to be, which begin with what ships with the algorithm.
     fn supervised(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Supervised>, BoxError> {
-        let learner =
-            |deployments| Ok(Supervised::new(algorithm.name(), deployments, seed, Meter::NOMINAL));
+        let learner = |deployments| Ok(Supervised::new(algorithm.name(), deployments, seed, Meter::NOMINAL));
         Simulated::of(algorithm, learner)
     }
 }

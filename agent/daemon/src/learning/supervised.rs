@@ -51,7 +51,7 @@ pub(super) struct Supervised {
     /// Rows with a target so far, and how many there were at the last fit.
     taken: u64,
     fitted_at: u64,
-    /// What the last fit came to, with its error; `None` where the next one goes on from what is deployed.
+    /// The outcome of the last fit, with its error; `None` where the next one goes on from what is deployed.
     fitted: Option<(Policy, f64)>,
     /// The policy that waits for a verdict.
     offered: Option<Hash>,

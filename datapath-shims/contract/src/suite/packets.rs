@@ -26,7 +26,7 @@ const MAX_PACKETS: u32 = 60;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutPacket {
     pub at_us: u64,
-    /// Payload, above 0.
+    /// The length of its payload, which is above 0.
     pub bytes: u64,
     /// Payload that waits behind it.
     pub waiting_bytes: u64,
@@ -49,7 +49,7 @@ pub struct PacketStream {
     pub packets: Vec<OutPacket>,
 }
 
-/// What a packet gets.
+/// The treatment of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Steered {
     pub priority: u8,
@@ -243,7 +243,8 @@ mod tests {
     fn within_a_flowlet_a_flow_may_only_fall_and_stays_on_its_path() {
         let source = "(hook send) (def (n 0))
             (when true (:= n (- 1 n)) (:= Priority (* n 5)) (:= Path n) (:= DecideAt 1))";
-        let seen = gets(source, &[(0, 10, 0), (1, 10, 10), (2, 10, 10), (3, 10, 0), (4, 10, 10), (200, 10, 9)]);
+        let seen =
+            gets(source, &[(0, 10, 0), (1, 10, 10), (2, 10, 10), (3, 10, 0), (4, 10, 10), (200, 10, 9)]);
         let expected = [(5, 1, true), (5, 1, true), (5, 1, true), (0, 0, true), (5, 0, true), (0, 0, true)];
         assert_eq!(seen, expected);
     }

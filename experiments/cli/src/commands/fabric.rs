@@ -4,8 +4,8 @@ use super::{print, print_json};
 use crate::cli::RunArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{
-    FabricError, FabricPlan, PLANS, Ran, cells, csv, header, html, is_fabric, missing, play, play_live, record,
-    text,
+    FabricError, FabricPlan, PLANS, Ran, cells, csv, header, html, is_fabric, missing, play, play_live,
+    record, text,
 };
 use ccplane_runner::experiment::{Store, StoreError};
 use ccplane_runner::{host, plan::PLAN};

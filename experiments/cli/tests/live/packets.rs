@@ -145,7 +145,9 @@ fn pias_decides_about_packets() {
 /// Each algorithm for packets that a rule can name runs on live flows, and shows in `flows`.
 #[test]
 fn every_algorithm_for_packets_decides_and_is_shown() {
-    for (n, algorithm) in ["size", "size-agent", "plb", "path", "path-agent", "least-loaded"].iter().enumerate() {
+    for (n, algorithm) in
+        ["size", "size-agent", "plb", "path", "path-agent", "least-loaded"].iter().enumerate()
+    {
         let test = "every_algorithm_for_packets_decides_and_is_shown";
         let Some(lab) = Lab::new(test, &format!("cct_all{n}"), algorithm) else { return };
         let mut stream = lab.flow(30_000);
@@ -164,13 +166,19 @@ fn every_algorithm_for_packets_decides_and_is_shown() {
 
 #[test]
 fn parameters_are_those_of_the_configuration() {
-    let Some(lab) = Lab::new("parameters_are_those_of_the_configuration", "cct_param", "pias") else { return };
+    let Some(lab) = Lab::new("parameters_are_those_of_the_configuration", "cct_param", "pias") else {
+        return;
+    };
     let stream = lab.flow(10_000);
     let first = wait_for("it is listed", || lab.listed(&stream).filter(|flow| flow["mode"] == "program"));
     assert_eq!(first["steering"]["priority"], 0, "below the first threshold: {first}");
     lab.end(stream);
-    let Some(lab) = Lab::with("parameters_are_those_of_the_configuration", "cct_param", "pias", "datapath.packets.parameters = { demote_1_bytes = 100, demote_2_bytes = 200 }\n")
-    else {
+    let Some(lab) = Lab::with(
+        "parameters_are_those_of_the_configuration",
+        "cct_param",
+        "pias",
+        "datapath.packets.parameters = { demote_1_bytes = 100, demote_2_bytes = 200 }\n",
+    ) else {
         return;
     };
     let mut stream = lab.flow(10_000);
@@ -180,7 +188,9 @@ fn parameters_are_those_of_the_configuration() {
     });
     assert_eq!(flow["algorithm"], "pias", "{flow}");
     lab.end(stream);
-    let home = Home::new("datapath.packets.algorithm = \"pias\"\ndatapath.packets.parameters = { demote_9_bytes = 1 }\n");
+    let home = Home::new(
+        "datapath.packets.algorithm = \"pias\"\ndatapath.packets.parameters = { demote_9_bytes = 1 }\n",
+    );
     let refused = home.run(&["agent", "--check-config"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("datapath.packets.parameters"), "{}", stderr(&refused));
@@ -263,6 +273,8 @@ fn plans_of_fabrics_run_live() {
             let flows = measured.fabric.as_ref().unwrap();
             assert_eq!((flows.bytes.len(), flows.unfinished.len()), (12, 0), "{run:?}");
         }
-        assert!(fs::read_to_string(out.join(format!("{kind}-live.html"))).unwrap().contains("emulated links"));
+        assert!(
+            fs::read_to_string(out.join(format!("{kind}-live.html"))).unwrap().contains("emulated links")
+        );
     }
 }

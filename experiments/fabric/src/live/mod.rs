@@ -4,15 +4,13 @@
 //! code point. Which flow first is asked on the first link alone; which path, over all of them. What is learned of sizes before
 //! the run is nothing: the kernel's datapath remembers what it sees.
 
-mod setting;
 mod traffic;
-
-pub use setting::LiveSetting;
 
 use crate::ecmp::Ecmp;
 use crate::error::FabricError;
 use crate::plan::{Contender, FabricPlan, Kind, Slot};
 use crate::play::{Player, Ran};
+use crate::setting::LiveSetting;
 use crate::trial::{Completion, Outcome};
 use crate::uplinks::{SLOW_PARTS, Uplinks};
 use ccplane_agent::agent::OwnLoop;
@@ -23,7 +21,7 @@ use ccplane_alg::Algorithm;
 use ccplane_algs::THRESHOLDS;
 use ccplane_core::Counters;
 use ccplane_emulator::{LinkConfig, MultiPath, Outages, Queue, Shape};
-use ccplane_netsim::workload::{HostArrivals, Split, Structure};
+use ccplane_netsim::workload::{HostArrivals, Split};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +45,7 @@ const BAD_LINK: usize = 1;
 /// Lowest priority, of packets whose code point asks for none.
 const LAST: u8 = 7;
 
-/// What decides about the packets of a live run.
+/// The one who decides about the packets of a live run.
 #[derive(Clone)]
 pub enum Decides {
     /// Nothing: all packets are alike, and take the first link.
@@ -58,7 +56,7 @@ pub enum Decides {
     Program(Arc<dyn Algorithm>),
 }
 
-/// A live run.
+/// A run of this machine's own flows.
 pub struct LiveTrial<'a> {
     pub setting: &'a LiveSetting,
     /// Where the agent finds its folders.
@@ -66,7 +64,7 @@ pub struct LiveTrial<'a> {
     pub kind: Kind,
     pub uplinks: Uplinks,
     pub decides: Decides,
-    /// Of random outages.
+    /// The seed of random outages.
     pub seed: u64,
     /// Flows that come first and are not measured, and those that are.
     pub warm_up_flows: usize,
@@ -259,7 +257,7 @@ pub fn play_live(
     Ok(true)
 }
 
-/// What decides under a contender.
+/// Returns the one who decides under a contender.
 fn decides(player: &Player<'_>, slot: &Slot) -> Result<Decides, FabricError> {
     Ok(match slot.contender {
         Contender::Ecmp => Decides::Program(Arc::new(Ecmp)),
@@ -280,12 +278,5 @@ fn outcome(seen: LiveOutcome) -> Outcome {
         dropped: seen.dropped,
         arrived: 0,
         overtaking: 0,
-    }
-}
-
-impl LiveSetting {
-    /// The flows' structure: sixteen applications of either host, of which those of the first one send.
-    pub fn structure(&self, predictable_ppm: u32) -> Structure {
-        Structure { destinations: 1, ..Structure::new(2, predictable_ppm) }
     }
 }

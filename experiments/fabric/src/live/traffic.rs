@@ -51,7 +51,7 @@ impl LiveFlow {
     }
 }
 
-/// What both ends know.
+/// The state that both ends share.
 pub(super) struct Shared {
     /// Flows that decide when the run is over.
     measured: usize,
@@ -63,12 +63,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(measured: usize) -> Shared {
-        Shared {
-            measured,
-            halt: AtomicBool::new(false),
-            flows: Mutex::default(),
-            ended: AtomicUsize::new(0),
-        }
+        Shared { measured, halt: AtomicBool::new(false), flows: Mutex::default(), ended: AtomicUsize::new(0) }
     }
 
     /// Ends all that still runs.
@@ -183,7 +178,7 @@ fn read_one(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// What was read or written; `None` where that is to be tried again.
+/// Returns the bytes that were read or written; `None` where that is to be tried again.
 ///
 /// # Errors
 /// The connection has ended, or the run has.

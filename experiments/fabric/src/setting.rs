@@ -1,7 +1,7 @@
 //! The links and flows of live runs, as plans say them.
 
-use crate::plan::within;
 use ccplane_files::document::Problem;
+use ccplane_netsim::workload::Structure;
 use serde::Deserialize;
 
 /// Fewest and most links: what the emulator makes.
@@ -48,4 +48,16 @@ impl LiveSetting {
         }
         Ok(())
     }
+
+    /// The flows' structure: sixteen applications of either host, of which those of the first one send.
+    pub fn structure(&self, predictable_ppm: u32) -> Structure {
+        Structure { destinations: 1, ..Structure::new(2, predictable_ppm) }
+    }
+}
+
+/// Refuses a number of a plan that is not within its limits.
+pub(crate) fn within(field: &str, found: u64, min: u64, max: u64) -> Result<(), Problem> {
+    let is_within = (min..=max).contains(&found);
+    let problem = || Problem::new(field, format!("is {found}, allowed are {min} to {max}"));
+    if is_within { Ok(()) } else { Err(problem()) }
 }
