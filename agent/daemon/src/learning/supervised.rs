@@ -29,6 +29,8 @@ const CONVERGED: f64 = 0.05;
 const LEAST_ERROR: f64 = 0.01;
 const FIT: ImitateConfig =
     ImitateConfig { epochs: 4, minibatch: 256, learning_rate: 1e-3, weight_decay: 1e-4 };
+/// Examples whose fit takes as long as one simulated decision does: each is some 13,000 multiplications.
+const EXAMPLES_PER_DECISION: u64 = 4;
 const ONE_Q16: f32 = 65_536.0;
 /// The stream of random numbers that the order of examples is drawn from.
 const ORDER: u64 = 5;
@@ -98,7 +100,7 @@ impl Supervised {
         let rows = targets.targets.len() as u64;
         let mut policy = regress(from, &targets, &FIT, &mut self.rng)?;
         policy.provenance.steps = policy.provenance.steps.saturating_add(rows * FIT.epochs as u64);
-        self.meter.simulated(rows);
+        self.meter.simulated(rows.div_ceil(EXAMPLES_PER_DECISION));
         let (error, before) = (error(&policy, &self.validation), error(deployed, &self.validation));
         let last = self.fitted.as_ref().map(|(_, error)| *error);
         let stability = last.map_or(1.0, |last| (error - last).abs() / last.max(LEAST_ERROR));
