@@ -82,7 +82,7 @@ pub enum PacketDivergence {
 pub fn reference(program: &Program, stream: &PacketStream) -> Vec<Steered> {
     let mut vm: Option<ProgramState> = None;
     let mut in_force = Steered { priority: 0, path: stream.start_path, decided: false };
-    let (mut sent, mut last_us) = (0_u64, None);
+    let (mut sent, mut last_us) = (0_u64, None::<u64>);
     let start_us = stream.packets.first().map_or(0, |packet| packet.at_us);
     let packet_gets = |packet: &OutPacket| {
         let pause_us = last_us.map(|last_us| packet.at_us - last_us);

@@ -39,7 +39,7 @@ pub(super) struct Decided {
 
 /// A flow that runs.
 #[derive(Debug)]
-pub(super) struct HostFlow {
+pub(crate) struct HostFlow {
     pub(super) id: FlowId,
     pub(super) info: FlowInfo,
     pub(super) announced: bool,
