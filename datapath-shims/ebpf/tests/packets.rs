@@ -4,7 +4,8 @@
 mod packets_lab;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use ccplane_contract::suite::{OutPacket, PacketStream, images, reference};
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, Part, ProgramUid};
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
+use ccplane_emulator::multi::RECEIVER;
+use ccplane_emulator::{LinkConfig, MultiPath};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape};
 use ccplane_program::ir::Hook;
@@ -254,6 +257,37 @@ fn the_suites_packets_get_what_its_rules_say_on_ipv4() {
 #[test]
 fn the_suites_packets_get_what_its_rules_say_on_ipv6() {
     gets_what_the_rules_say("pk-rule6", RECEIVER_V6);
+}
+
+#[test]
+fn a_path_leads_over_devices_without_a_link_header() {
+    const BYTES: usize = 300_000;
+    let Some(lab) = Lab::new("pk-tun") else { return };
+    let link = LinkConfig::symmetric(ccplane_emulator::Shape::Unlimited, 0);
+    let links = MultiPath::start(&[link.clone(), link]).unwrap();
+    let paths = [0, 1].map(|n| PathRoute { mark: MultiPath::mark(n), device: Some(MultiPath::device(n)) });
+    let devices = [0, 1].map(MultiPath::device).to_vec();
+    let options = PacketsOptions { devices, paths: paths.to_vec(), ..lab.options() };
+    let mut datapath = links.sender_ns().run(|| PacketsDatapath::attach(options)).unwrap().unwrap();
+    datapath
+        .install(A, &compile("(hook send) (def) (when true (:= Path 1) (:= DecideAt +infinity))"))
+        .unwrap();
+    datapath.set_first(A, &[]).unwrap();
+    for to in [IpAddr::from(RECEIVER.v4), RECEIVER.v6.into()] {
+        datapath.heartbeat();
+        let listener = links.receiver_ns().run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
+        let remote = listener.local_addr().unwrap();
+        let before = links.stats()[1].up.delivered_bytes;
+        let reader = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.read_exact(&mut vec![0; BYTES]).unwrap();
+        });
+        let mut stream = links.sender_ns().run(|| TcpStream::connect(remote).unwrap()).unwrap();
+        stream.write_all(&vec![0; BYTES]).unwrap();
+        reader.join().unwrap();
+        assert!(links.stats()[1].up.delivered_bytes >= before + BYTES as u64, "{:?}", links.stats());
+    }
 }
 
 /// The kernel takes each program of every algorithm for packets that the agent names, and runs what it takes.
