@@ -23,14 +23,14 @@ const MAX_VALIDATION: usize = 1024;
 const VALIDATION_EVERY: u64 = 8;
 /// New rows before each fit: fewer change little, and a fit takes a tenth of a second of a core.
 const ROWS_PER_FIT: u64 = 512;
-/// A fit's error that differs from that of the fit before by at most this share has converged.
+/// A fit has converged whose error differs from that of the fit before by at most this share of the deployed network's error.
 const CONVERGED: f64 = 0.05;
-/// Errors below this are all alike: a hundredth of an octave.
-const LEAST_ERROR: f64 = 0.01;
+/// That error counts as an octave at least: of a network that is good already, fits differ by chance.
+const LEAST_ERROR: f64 = 1.0;
 const FIT: ImitateConfig =
-    ImitateConfig { epochs: 4, minibatch: 256, learning_rate: 1e-3, weight_decay: 1e-4 };
-/// Examples whose fit takes as long as one simulated decision does: each is some 13,000 multiplications.
-const EXAMPLES_PER_DECISION: u64 = 4;
+    ImitateConfig { epochs: 8, minibatch: 64, learning_rate: 3e-3, weight_decay: 1e-4 };
+/// Examples whose fit takes as long as one simulated decision does: each is some 27,000 multiplications.
+const EXAMPLES_PER_DECISION: u64 = 2;
 const ONE_Q16: f32 = 65_536.0;
 /// The stream of random numbers that the order of examples is drawn from.
 const ORDER: u64 = 5;
@@ -103,7 +103,7 @@ impl Supervised {
         self.meter.simulated(rows.div_ceil(EXAMPLES_PER_DECISION));
         let (error, before) = (error(&policy, &self.validation), error(deployed, &self.validation));
         let last = self.fitted.as_ref().map(|(_, error)| *error);
-        let stability = last.map_or(1.0, |last| (error - last).abs() / last.max(LEAST_ERROR));
+        let stability = last.map_or(1.0, |last| (error - last).abs() / before.max(LEAST_ERROR));
         debug!(algorithm = self.name, rows, error, deployed = before, stability, "fitted");
         self.fitted = Some((policy.clone(), error));
         if stability > CONVERGED {
