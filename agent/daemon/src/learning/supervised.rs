@@ -25,7 +25,7 @@ const VALIDATION_EVERY: u64 = 8;
 const ROWS_PER_FIT: u64 = 512;
 /// A fit has converged whose error differs from that of the fit before by at most this share of the deployed network's error.
 const CONVERGED: f64 = 0.05;
-/// That error counts as an octave at least: of a network that is good already, fits differ by chance.
+/// The deployed error counts as an octave at least: of a network that is good already, fits differ by chance.
 const LEAST_ERROR: f64 = 1.0;
 const FIT: ImitateConfig =
     ImitateConfig { epochs: 8, minibatch: 64, learning_rate: 3e-3, weight_decay: 1e-4 };
