@@ -32,6 +32,7 @@ mod reno;
 mod size;
 #[cfg(test)]
 mod testing;
+mod usual;
 mod vegas;
 
 pub use aggregate::{Aggregate, AggregateConfig};
@@ -115,6 +116,9 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
 pub fn on_packets() -> Vec<Arc<dyn Algorithm>> {
     let mut all: Vec<Arc<dyn Algorithm>> = vec![Arc::new(Pias::default()), Arc::new(Size::default())];
     all.extend(SizeInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all.extend([Arc::new(Plb) as Arc<dyn Algorithm>, Arc::new(Path::default())]);
+    all.extend(PathInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all.push(Arc::new(PathInAgent::least_loaded()));
     all
 }
 

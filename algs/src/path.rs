@@ -13,7 +13,7 @@
 //! - `path-agent`: the datapath reports what it measured, the agent asks the same snapshot by the same arithmetic and sets `wanted`. Until
 //!   that has arrived the flow is on the path of its hash. Any other [`Judge`](PathJudge) can be in its place, such as [`LeastLoaded`].
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report, Row};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, Row};
 use ccplane_infer::Model;
 use ccplane_program::ir::MAX_PATHS;
 use ccplane_snapshot::{DeployOptions, Snapshot};
@@ -21,6 +21,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use crate::size::log2_q16;
+use crate::usual::UsualTimes;
 
 /// The slot that its program asks.
 const SLOT: u8 = 5;
@@ -122,6 +123,7 @@ pub trait PathJudge: Send + Sync {
 struct PathedFlow {
     /// The judge, if the agent decides or somebody listens.
     judge: Option<Arc<dyn PathJudge>>,
+    usual: Arc<UsualTimes>,
     /// Whether the agent decides.
     decides: bool,
     last: Option<PathDecision>,
@@ -141,7 +143,7 @@ impl Flow for PathedFlow {
                 judge.outcome(&last, &outcome);
             }
             if last.snapshot != 0 {
-                control.learn(row(now_us, &last, &outcome));
+                control.learn(self.row(now_us, &last, &outcome));
             }
         }
         if get("ended") != 0 {
@@ -172,17 +174,20 @@ fn seen_in(report: &Report<'_>, path: usize) -> PathSeen {
     PathSeen { rtt_us: get("rtt"), marked: get("marked"), lost: get("lost"), bytes_in_flight: get("flight") }
 }
 
-fn row(now_us: u64, decision: &PathDecision, outcome: &PathOutcome) -> Row {
-    let cost_q16 = outcome.cost_q16();
-    Row {
-        at_us: now_us,
-        slot: SLOT,
-        snapshot: decision.snapshot,
-        inputs: decision.inputs.to_vec(),
-        action_q16: decision.action_q16,
-        reward: -(cost_q16 as f32) / ONE_Q16 as f32,
-        follows: false,
-        target_q16: Some(cost_q16),
+impl PathedFlow {
+    /// The decision as its learner sees it: the right score would have been how much longer than usual what was sent took.
+    fn row(&self, now_us: u64, decision: &PathDecision, outcome: &PathOutcome) -> Row {
+        let surplus_q16 = self.usual.surplus_q16(outcome.bytes, outcome.cost_q16());
+        Row {
+            at_us: now_us,
+            slot: SLOT,
+            snapshot: decision.snapshot,
+            inputs: decision.inputs.to_vec(),
+            action_q16: decision.action_q16,
+            reward: -(surplus_q16 as f32) / ONE_Q16 as f32,
+            follows: false,
+            target_q16: Some(surplus_q16),
+        }
     }
 }
 
@@ -394,13 +399,30 @@ pub struct Path {
     pub jitter_q16: i64,
     snapshot: &'static [u8],
     listener: Option<Arc<dyn PathJudge>>,
+    usual: Arc<UsualTimes>,
 }
 
 impl Default for Path {
     fn default() -> Path {
-        Path { explore_q16: 0, jitter_q16: JITTER_Q16, snapshot: SNAPSHOT, listener: None }
+        Path {
+            explore_q16: 0,
+            jitter_q16: JITTER_Q16,
+            snapshot: SNAPSHOT,
+            listener: None,
+            usual: Arc::default(),
+        }
     }
 }
+
+/// The share of flows that show what the other paths are worth.
+const EXPLORE: Parameter = Parameter {
+    name: "explore_permille",
+    about: "share of flows that take a path at random, from which the network learns what it would not choose",
+    default: 0,
+    min: 0,
+    max: PERMILLE,
+};
+const PERMILLE: i64 = 1000;
 
 impl Path {
     /// Decides by another snapshot than the shipped one, but for a share of flows that take a path at random; `listener` hears of the
@@ -463,11 +485,25 @@ impl Algorithm for Path {
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
-        Box::new(PathedFlow { judge: self.listener.clone(), decides: false, last: None })
+        let usual = Arc::clone(&self.usual);
+        Box::new(PathedFlow { judge: self.listener.clone(), usual, decides: false, last: None })
     }
 
     fn policies(&self) -> Vec<PolicySource> {
         vec![PolicySource { slot: SLOT, snapshot: self.snapshot, policy: POLICY.into() }]
+    }
+
+    fn is_supervised(&self) -> bool {
+        true
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[EXPLORE]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let explore_q16 = EXPLORE.value_in(values) * ONE_Q16 / PERMILLE;
+        Some(Arc::new(Path { explore_q16, ..self.clone() }))
     }
 }
 
@@ -486,7 +522,9 @@ impl Algorithm for PathInAgent {
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
-        Box::new(PathedFlow { judge: Some(Arc::clone(&self.judge)), decides: true, last: None })
+        // Its rows name no snapshot, so nobody compares them.
+        let (judge, usual) = (Some(Arc::clone(&self.judge)), Arc::default());
+        Box::new(PathedFlow { judge, usual, decides: true, last: None })
     }
 }
 
@@ -690,17 +728,29 @@ mod tests {
             .collect();
         let mut control = Control::default();
         let mut flow = Path::default().flow(&FlowInfo::example(1448, 14_480), &mut control);
-        for values in
-            [[1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 7], [11, 0, 0, 0, 0, 0, 0, 0, 65_536, 45_536, 0, 10, 7]]
-        {
+        let decided = [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 7];
+        let took = |elapsed_us| [11, 0, 0, 0, 0, 0, 0, 0, elapsed_us, 45_536, 0, 10, 7];
+        for values in [decided, took(65_536), took(131_072)] {
             let report = Report { program: "path", names: &names, values: &values, truth: None };
             flow.on_report(1, &report, &mut control);
         }
         let rows = control.take_rows();
-        assert_eq!(rows.len(), 1);
+        assert_eq!(rows.len(), 2);
         assert_eq!((&*rows[0].inputs, rows[0].action_q16), (&[1, 2, 3, 4, 5, 6, 7, 8][..], 9));
+        assert_eq!((rows[0].target_q16, rows[0].reward), (Some(0), 0.0), "the measure begins with it");
+        // As many bytes in twice the time.
+        assert_eq!((rows[1].target_q16, rows[1].reward), (Some(1 << 16), -1.0));
         // 2^16 us for 2^16 bytes with those that stand for the round trip.
-        assert_eq!((rows[0].target_q16, rows[0].reward), (Some(12 << 16), -12.0));
+        assert_eq!(PathOutcome { elapsed_us: 65_536, bytes: 45_536 }.cost_q16(), 12 << 16);
+    }
+
+    #[test]
+    fn the_share_that_explores_is_a_parameter() {
+        let path: Arc<dyn Algorithm> = Arc::new(Path::default());
+        let mut control = Control::default();
+        ccplane_alg::configure(&path, [("explore_permille", 250)]).unwrap().first(&mut control);
+        let set = control.requests().next().unwrap();
+        assert_eq!((set.program, set.fields[0]), (Some("path"), ("explore", ONE_Q16 / 4)));
     }
 
     #[test]

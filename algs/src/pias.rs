@@ -29,6 +29,13 @@ impl Flow for PiasFlow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Demotions(pub [u64; THRESHOLDS]);
 
+impl Demotions {
+    /// As these values of [`PARAMETERS`] say.
+    pub(crate) fn configured(values: &[(&'static str, i64)]) -> Demotions {
+        Demotions(PARAMETERS.each_ref().map(|parameter| parameter.value_in(values).unsigned_abs()))
+    }
+}
+
 impl Default for Demotions {
     /// A third of a decade apart, from the bytes of a first window on.
     fn default() -> Demotions {
@@ -56,7 +63,8 @@ macro_rules! threshold {
     };
 }
 
-const PARAMETERS: [Parameter; THRESHOLDS] = [
+/// The thresholds, for rules.
+pub(crate) const PARAMETERS: [Parameter; THRESHOLDS] = [
     threshold!("demote_1_bytes", 20_000),
     threshold!("demote_2_bytes", 60_000),
     threshold!("demote_3_bytes", 200_000),
@@ -92,8 +100,7 @@ impl Algorithm for Pias {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let bytes = PARAMETERS.each_ref().map(|parameter| parameter.value_in(values).unsigned_abs());
-        Some(Arc::new(Pias { demotions: Demotions(bytes) }))
+        Some(Arc::new(Pias { demotions: Demotions::configured(values) }))
     }
 }
 

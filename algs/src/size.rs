@@ -6,15 +6,19 @@
 //! application has written beyond that. The flow's priority is the number of thresholds that prediction or bytes sent have
 //! passed, and never becomes better. With thresholds of the prediction that nothing passes it is PIAS.
 //!
-//! When the flow ends, its program reports how much it sent: with the inputs of each decision that is what the network learns from.
+//! When the flow ends, its program reports how much it sent: with the inputs of each decision that is what the network learns from. How
+//! long the flow took, against others of its size, is what snapshots are compared by.
 //!
 //! # Placements
 //! - `size`: the datapath asks the network.
 //! - `size-agent`: the datapath reports the inputs, the agent asks the same snapshot by the same arithmetic and sets `predicted`. Until
 //!   that has arrived the flow falls by what it has sent.
 
-use crate::pias::{Demotions, THRESHOLDS};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report, Row, field};
+use crate::pias::{Demotions, PARAMETERS, THRESHOLDS};
+use crate::usual::UsualTimes;
+use ccplane_alg::{
+    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, Row, field,
+};
 use ccplane_infer::Model;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 use std::sync::{Arc, LazyLock};
@@ -76,6 +80,7 @@ pub struct SizeDecision {
 struct SizedFlow {
     /// The judge in the agent, if decisions are made there.
     predictor: Option<Arc<dyn Predictor>>,
+    usual: Arc<UsualTimes>,
     started_us: u64,
     decisions: Vec<SizeDecision>,
 }
@@ -122,7 +127,7 @@ impl SizedFlow {
             predictor.ended(&self.decisions, size_bytes);
         }
         let taken_us = now_us.saturating_sub(self.started_us).max(1);
-        let reward = -(log2_q16(taken_us) as f32) / 65_536.0;
+        let reward = -(self.usual.surplus_q16(size_bytes, log2_q16(taken_us)) as f32) / 65_536.0;
         for decision in self.decisions.drain(..).filter(|decision| decision.snapshot != 0) {
             control.learn(Row {
                 at_us: now_us,
@@ -197,6 +202,12 @@ impl SizeThresholds {
     /// A threshold that no prediction passes.
     pub const NEVER: i32 = i32::MAX;
 
+    /// The same sizes for the prediction as for the bytes sent.
+    pub fn of(demotions: Demotions) -> SizeThresholds {
+        let predicted_q16 = demotions.0.map(|bytes| log2_q16(bytes) - (CENTRE << 16));
+        SizeThresholds { demotions, predicted_q16 }
+    }
+
     fn fields(&self) -> [(&'static str, i64); 2 * THRESHOLDS] {
         let mut fields = [("", 0); 2 * THRESHOLDS];
         let demotions = DEMOTE.into_iter().zip(self.demotions.0.map(field));
@@ -211,11 +222,8 @@ impl SizeThresholds {
 // Defaults
 
 impl Default for SizeThresholds {
-    /// The same sizes for the prediction as for the bytes sent.
     fn default() -> SizeThresholds {
-        let demotions = Demotions::default();
-        let predicted_q16 = demotions.0.map(|bytes| log2_q16(bytes) - (CENTRE << 16));
-        SizeThresholds { demotions, predicted_q16 }
+        SizeThresholds::of(Demotions::default())
     }
 }
 
@@ -224,7 +232,15 @@ impl Default for SizeThresholds {
 /// Makes flows whose datapath predicts their size.
 #[derive(Clone, Default, Debug)]
 pub struct Size {
-    pub thresholds: SizeThresholds,
+    thresholds: SizeThresholds,
+    usual: Arc<UsualTimes>,
+}
+
+impl Size {
+    /// Makes an algorithm with these thresholds.
+    pub fn new(thresholds: SizeThresholds) -> Size {
+        Size { thresholds, usual: Arc::default() }
+    }
 }
 
 /// Makes flows whose size the agent predicts.
@@ -248,6 +264,7 @@ impl SizeInAgent {
 }
 
 const SNAPSHOT: &[u8] = include_bytes!("../policies/size.snapshot");
+const POLICY: &[u8] = include_bytes!("../policies/size.safetensors");
 
 /// The program of flows that the agent predicts.
 const SOURCE: &str = include_str!("size.fold");
@@ -273,12 +290,24 @@ impl Algorithm for Size {
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
-        Box::new(SizedFlow { predictor: None, started_us: 0, decisions: Vec::new() })
+        let usual = Arc::clone(&self.usual);
+        Box::new(SizedFlow { predictor: None, usual, started_us: 0, decisions: Vec::new() })
     }
 
     fn policies(&self) -> Vec<PolicySource> {
-        // Without a float policy: its rows have targets, not rewards to come, and the agent's learner on live flows learns from those only.
-        vec![PolicySource { slot: SLOT, snapshot: SNAPSHOT, policy: Arc::new([]) }]
+        vec![PolicySource { slot: SLOT, snapshot: SNAPSHOT, policy: POLICY.into() }]
+    }
+
+    fn is_supervised(&self) -> bool {
+        true
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &PARAMETERS
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        Some(Arc::new(Size::new(SizeThresholds::of(Demotions::configured(values)))))
     }
 }
 
@@ -298,6 +327,8 @@ impl Algorithm for SizeInAgent {
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
         Box::new(SizedFlow {
             predictor: Some(Arc::clone(&self.predictor)),
+            // Its rows name no snapshot, so nobody compares them.
+            usual: Arc::default(),
             started_us: 0,
             decisions: Vec::new(),
         })
@@ -425,10 +456,26 @@ mod tests {
         report(1000, &[("a_small", 5), ("snapshot", 7), ("action", 9)]);
         report(1300, &[("sent_small", 6), ("sent", 20_000), ("snapshot", 7)]);
         report(2024, &[("sent", 65_536), ("ended", 1)]);
+        report(5000, &[("snapshot", 8)]);
+        report(5000 + 4096, &[("sent", 65_536), ("ended", 1)]);
         let rows = control.take_rows();
-        assert_eq!(rows.len(), 2);
+        assert_eq!(rows.len(), 3);
         assert_eq!((rows[0].inputs[0], rows[0].action_q16, rows[1].inputs[12]), (5, 9, 6));
-        assert!(rows.iter().all(|row| row.target_q16 == Some(0) && row.reward == -10.0 && row.snapshot == 7));
+        assert!(rows.iter().all(|row| row.target_q16 == Some(0)));
+        let judged: Vec<(u32, f32)> = rows.iter().map(|row| (row.snapshot, row.reward)).collect();
+        // The second flow of this size took four times as long as the first one, with which the measure begins.
+        assert_eq!(judged, [(7, 0.0), (7, 0.0), (8, -2.0)]);
+    }
+
+    #[test]
+    fn thresholds_are_parameters() {
+        let size: Arc<dyn Algorithm> = Arc::new(Size::default());
+        let other = ccplane_alg::configure(&size, [("demote_2_bytes", 1 << 17)]).unwrap();
+        let mut control = Control::default();
+        other.first(&mut control);
+        let set = control.requests().next().unwrap().fields.to_vec();
+        assert!(set.contains(&("demote_2", 1 << 17)) && set.contains(&("size_2", 1 << 16)), "{set:?}");
+        assert!(set.contains(&("demote_1", 20_000)), "{set:?}");
     }
 
     /// Says one size and counts what it hears.

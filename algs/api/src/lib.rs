@@ -82,6 +82,11 @@ pub trait Algorithm: Any + Send + Sync {
         self.policies().iter().any(|policy| !policy.policy.is_empty())
     }
 
+    /// Whether that is learned from the targets of its rows, as [`Row::target_q16`] says, and not from rewards.
+    fn is_supervised(&self) -> bool {
+        false
+    }
+
     /// Float policies for the first slot that were trained for other conditions, as the content of policy files: what
     /// improves the policy while flows run may try them before it trains.
     fn reserve(&self) -> Vec<Arc<[u8]>> {

@@ -175,6 +175,17 @@ mod tests {
     }
 
     #[test]
+    fn no_algorithm_here_asks_a_free_slot_and_no_two_the_same() {
+        let all = crate::all().into_iter().chain(crate::on_packets());
+        let mut slots: Vec<u8> = all.flat_map(|a| a.policies()).map(|policy| policy.slot).collect();
+        assert!(slots.len() >= 5 && slots.iter().all(|slot| *slot < FIRST_FREE_SLOT), "{slots:?}");
+        let all = slots.len();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), all);
+    }
+
+    #[test]
     fn only_slot_name_and_snapshot_are_others() {
         for algorithm in [
             Arc::new(Aurora::default()) as Arc<dyn Algorithm>,

@@ -4,17 +4,22 @@
 mod packets_lab;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_contract::suite::images;
+use ccplane_contract::suite::{OutPacket, PacketStream, images, reference};
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, Part, ProgramUid};
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
+use ccplane_emulator::multi::RECEIVER;
+use ccplane_emulator::{LinkConfig, MultiPath};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape};
 use ccplane_program::ir::Hook;
+use ccplane_program::vm::SendPrims;
+use ccplane_snapshot::{DeployOptions, Snapshot};
 use ccplane_testing::{PATIENCE, skipped, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -184,6 +189,140 @@ fn paths_change_between_flowlets_and_nothing_is_reordered_on_ipv4() {
 #[test]
 fn paths_change_between_flowlets_and_nothing_is_reordered_on_ipv6() {
     paths_alternate("pk-let6", RECEIVER_V6);
+}
+
+/// A flow's priority falls with what it has sent, and each flowlet takes the next of its two paths.
+const STREAM: &str = "(hook send) (def (n 0))
+    (when true
+      (:= n (if (> Flow.gap_us 200000) (+ n 1)))
+      (:= Path (- n (* (/ n 2) 2)))
+      (:= Priority 1)
+      (:= Priority (if (>= Flow.bytes_sent 100000) 3))
+      (:= Priority (if (>= Flow.bytes_sent 400000) 6))
+      (:= DecideAt 100000)
+      (:= DecideAt (if (>= Flow.bytes_sent 100000) 400000))
+      (:= DecideAt (if (>= Flow.bytes_sent 400000) +infinity)))";
+
+/// The kernel treats a flow's packets as the suite's reference treats the same packets, as their receiver saw them.
+fn gets_what_the_rules_say(test: &str, to: IpAddr) {
+    /// Longer than a busy machine lets a burst wait.
+    const GAP: Duration = Duration::from_millis(200);
+    const BURSTS: [usize; 4] = [50_000, 250_000, 3000, 400_000];
+    let Some(lab) = Lab::new(test) else { return };
+    let devices = [("p0", 2), ("p1", SECOND_MARK)];
+    let paths = devices.map(|(device, mark)| PathRoute { mark, device: Some(device.into()) }).to_vec();
+    let mut datapath = lab.attach(PacketsOptions { paths, flowlet_gap: GAP, ..lab.options() });
+    let program = compile(STREAM);
+    datapath.install(A, &program).unwrap();
+    datapath.set_first(A, &[]).unwrap();
+    datapath.heartbeat();
+    let capture = lab.capture();
+    let mut flow = lab.flow(to, 0);
+    let mut ends = Vec::new();
+    for bytes in BURSTS {
+        flow.send(bytes);
+        ends.push(ends.last().unwrap_or(&0) + bytes);
+        pause(3 * GAP);
+    }
+    let seen = data(&capture.of(flow.local()));
+    let burst = |before: u32| ends.iter().position(|end| (before as usize) < *end).unwrap();
+    let packet = |(before, packet): &(u32, Packet)| OutPacket {
+        at_us: burst(*before) as u64 * (3 * GAP).as_micros() as u64,
+        bytes: packet.payload.into(),
+        waiting_bytes: 0,
+        // The first of a burst leaves when all before it was acknowledged.
+        in_flight_bytes: u64::from(burst(*before) == burst(before.saturating_sub(1)) && *before > 0),
+    };
+    let stream = PacketStream {
+        flowlet_us: GAP.as_micros() as u64,
+        paths: 2,
+        start_path: 0,
+        known: SendPrims::default(),
+        packets: seen.iter().map(packet).collect(),
+    };
+    let expected = reference(&program, &stream);
+    assert!(seen.len() > 10 && expected.iter().filter(|steered| steered.decided).count() >= 6, "{seen:?}");
+    for ((before, packet), steered) in seen.iter().zip(&expected) {
+        let got = (packet.dscp, packet.cable);
+        let wanted = (dscp(steered.priority.into()), usize::from(steered.path));
+        assert_eq!(got, wanted, "after {before} bytes: {packet:?}, {steered:?}");
+    }
+}
+
+#[test]
+fn the_suites_packets_get_what_its_rules_say_on_ipv4() {
+    gets_what_the_rules_say("pk-rule4", RECEIVER_V4);
+}
+
+#[test]
+fn the_suites_packets_get_what_its_rules_say_on_ipv6() {
+    gets_what_the_rules_say("pk-rule6", RECEIVER_V6);
+}
+
+#[test]
+fn a_path_leads_over_devices_without_a_link_header() {
+    const BYTES: usize = 300_000;
+    let Some(lab) = Lab::new("pk-tun") else { return };
+    let link = LinkConfig::symmetric(ccplane_emulator::Shape::Unlimited, 0);
+    let links = MultiPath::start(&[link.clone(), link]).unwrap();
+    let paths = [0, 1].map(|n| PathRoute { mark: MultiPath::mark(n), device: Some(MultiPath::device(n)) });
+    let devices = [0, 1].map(MultiPath::device).to_vec();
+    let options = PacketsOptions { devices, paths: paths.to_vec(), ..lab.options() };
+    let mut datapath = links.sender_ns().run(|| PacketsDatapath::attach(options)).unwrap().unwrap();
+    datapath
+        .install(A, &compile("(hook send) (def) (when true (:= Path 1) (:= DecideAt +infinity))"))
+        .unwrap();
+    datapath.set_first(A, &[]).unwrap();
+    for to in [IpAddr::from(RECEIVER.v4), RECEIVER.v6.into()] {
+        datapath.heartbeat();
+        let listener = links.receiver_ns().run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
+        let remote = listener.local_addr().unwrap();
+        let before = links.stats()[1].up.delivered_bytes;
+        let reader = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.read_exact(&mut vec![0; BYTES]).unwrap();
+        });
+        let mut stream = links.sender_ns().run(|| TcpStream::connect(remote).unwrap()).unwrap();
+        stream.write_all(&vec![0; BYTES]).unwrap();
+        reader.join().unwrap();
+        assert!(links.stats()[1].up.delivered_bytes >= before + BYTES as u64, "{:?}", links.stats());
+    }
+}
+
+/// The kernel takes each program of every algorithm for packets that the agent names, and runs what it takes.
+#[test]
+fn every_algorithm_for_packets_can_be_installed() {
+    let Some(lab) = Lab::new("pk-all") else { return };
+    let paths = vec![PathRoute::default(); 8];
+    let mut datapath = lab.attach(PacketsOptions { paths, ..lab.options() });
+    let mut uid = 0;
+    for algorithm in ccplane_algs::on_packets() {
+        for policy in algorithm.policies() {
+            let snapshot = Snapshot::built_in(policy.snapshot).unwrap();
+            datapath.define_slot(policy.slot, snapshot.shape()).unwrap();
+            let image = snapshot.image(&DeployOptions::ONLY);
+            datapath.push(policy.slot, &image, Part::Active).unwrap();
+        }
+        for source in algorithm.programs() {
+            uid += 1;
+            let installed = datapath.install(ProgramUid(uid), &compile(source.source));
+            installed.unwrap_or_else(|e| panic!("{}: {e}", source.name));
+            datapath.set_first(ProgramUid(uid), &[]).unwrap();
+            datapath.heartbeat();
+            let mut flow = lab.flow(RECEIVER_V4, 0);
+            flow.send(30_000);
+            let local = flow.local();
+            let id = wait_for(&mut datapath, "Created", |e| match e {
+                Event::Created { flow, info } if info.local == local => Some(*flow),
+                _ => None,
+            });
+            let stats = stats(&mut datapath, id);
+            assert_eq!((stats.mode, stats.transport.faults), (Mode::Program, 0), "{}", source.name);
+            flow.end();
+        }
+    }
+    assert!(uid >= 7, "{uid}");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The suite's access to the part of this shim that runs programs.
 
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
+use crate::hosts::HostFlow;
+use ccplane_contract::suite::{
+    Executor, ExecutorError, Observation, PacketExecutor, PacketStream, Script, Steered, Step,
+};
 use ccplane_contract::{FlowId, ProgramUid, SlotTable, check_fields};
 use ccplane_engine::SharedProgram;
 use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_infer::FlowPolicy;
-use ccplane_program::ir::{Hook, MAX_REGS, Prim};
+use ccplane_program::ir::{Hook, MAX_REGS, Prim, Program};
 use ccplane_program::vm::Measured;
 use std::sync::Arc;
 
@@ -65,6 +68,13 @@ impl Executor for SimExecutor {
 
     fn hooks(&self) -> &'static [Hook] {
         &Hook::ALL
+    }
+}
+
+impl PacketExecutor for SimExecutor {
+    fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError> {
+        let program = SharedProgram::new(ProgramUid(0), &Arc::new(program.clone()));
+        Ok(HostFlow::carry(program, stream))
     }
 }
 

@@ -596,6 +596,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
+    /// Ask a fabric's plan of this machine's own flows, over emulated links; as root. The results are called NAME-live.
+    #[arg(long)]
+    pub(crate) live: bool,
+
     /// One repeat of at most five seconds each, or of few flows, to try a plan; the results are called NAME-quick.
     #[arg(long, conflicts_with_all = ["repeats", "duration"])]
     pub(crate) quick: bool,

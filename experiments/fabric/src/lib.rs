@@ -3,13 +3,17 @@
 //! A [`Fabric`] is a leaf-spine network whose links serve by strict priority and mark packets, with DCTCP senders. A [`Trial`]
 //! loads it with flows whose sizes can be predicted to a stated degree, under one algorithm for the hosts' packets, and
 //! measures how long flows take. A [`FabricPlan`] says which trials; its results are records of `ccplane_results`.
+//!
+//! The same questions are asked of this machine's own flows by a [`LiveTrial`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ecmp;
 mod error;
 mod fabric;
 mod figures;
 mod learning;
+mod live;
 mod omniscient;
 mod oracle;
 mod page;
@@ -20,6 +24,7 @@ mod queue;
 mod record;
 mod recorder;
 mod replay;
+mod setting;
 mod thresholds;
 mod trial;
 mod uplinks;
@@ -29,6 +34,7 @@ pub use error::FabricError;
 pub use fabric::{Fabric, FabricChange, service_port};
 pub use figures::{Figure, Interval, SizeClass, geometric_mean};
 pub use learning::{Deviation, Learned, LearningConfig, LearningError, alone, learn, sized, training_trial};
+pub use live::{Decides, LiveOutcome, LiveTrial, play_live};
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
 pub use pathing::{LearnedPaths, PathingConfig, learn_paths};
@@ -37,6 +43,7 @@ pub use play::{Ran, play};
 pub use record::{Cell, cells, header, missing, record};
 pub use recorder::Recorder;
 pub use replay::replay;
+pub use setting::LiveSetting;
 pub use thresholds::{SizedFlow, demotions, thresholds};
 pub use trial::{Completion, Outcome, Trial};
 pub use uplinks::Uplinks;

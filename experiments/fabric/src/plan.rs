@@ -1,6 +1,7 @@
 //! Plans of fabrics, in TOML: `kind = "flow-scheduling"` or `kind = "load-balancing"`, which is their first key.
 
 use crate::fabric::Fabric;
+use crate::setting::{LiveSetting, within};
 use crate::uplinks::Uplinks;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
 use ccplane_netsim::workload::{FlowSizes, Structure};
@@ -106,6 +107,12 @@ impl Contender {
         Contender::KnownLoads,
     ];
 
+    /// Whether it can decide about flows of this machine: nobody knows what every link still has to carry, and the agent is as late
+    /// as it is.
+    pub fn runs_live(self) -> bool {
+        !matches!(self, Contender::SizeAgentLate | Contender::KnownLoads)
+    }
+
     /// As plans and reports spell it.
     pub fn name(self) -> &'static str {
         match self {
@@ -182,6 +189,10 @@ pub struct FabricPlan {
     /// Flows of one run that are measured, and those before them.
     pub flows: usize,
     pub warm_up_flows: usize,
+    /// The links and flows of live runs; `None` where there are none.
+    pub live: Option<LiveSetting>,
+    /// Whether this is about live runs: [`FabricPlan::as_live`].
+    pub is_live: bool,
 }
 
 #[derive(Deserialize, Debug)]
@@ -211,6 +222,8 @@ struct Source {
     seed: u64,
     flows: usize,
     warm_up_flows: usize,
+    #[serde(default)]
+    live: Option<LiveSetting>,
 }
 
 fn default_mss() -> u32 {
@@ -261,14 +274,39 @@ impl FabricPlan {
         self.repeats = 1;
         self.loads_percent.retain(|load| QUICK_LOADS_PERCENT.contains(load));
         self.loads_percent.truncate(QUICK_LOADS_PERCENT.len());
+        self.keep_few_groups();
+        self.flows = self.flows.min(QUICK_FLOWS.0);
+        self.warm_up_flows = self.warm_up_flows.min(QUICK_FLOWS.1);
+        self
+    }
+
+    /// Keeps one distribution of sizes, and of degrees to which they repeat the first and the last.
+    fn keep_few_groups(&mut self) {
         let sizes = self.groups.first().map(|group| group.sizes.clone());
         self.groups.retain(|group| Some(&group.sizes) == sizes.as_ref());
         if self.kind == Kind::Scheduling && self.groups.len() > 2 {
             self.groups.drain(1..self.groups.len() - 1);
         }
-        self.flows = self.flows.min(QUICK_FLOWS.0);
-        self.warm_up_flows = self.warm_up_flows.min(QUICK_FLOWS.1);
-        self
+    }
+
+    /// Returns the same question, asked of this machine's flows over emulated links, with fewer groups and contenders; `None` where the
+    /// plan has no table `[live]`. `repeats` replaces that table's.
+    #[must_use]
+    pub fn as_live(mut self, repeats: Option<u32>) -> Option<FabricPlan> {
+        let live = self.live.clone()?;
+        self.name.push_str("-live");
+        self.is_live = true;
+        self.repeats = repeats.unwrap_or(live.repeats);
+        self.loads_percent.clone_from(&live.load_percent);
+        (self.flows, self.warm_up_flows) = (live.flows, live.warm_up_flows);
+        self.contenders.retain(|contender| contender.runs_live());
+        self.keep_few_groups();
+        for group in &mut self.groups {
+            group.sizes = group.sizes.at_most(live.largest_flow_kb * 1000);
+        }
+        let links = if self.kind == Kind::Scheduling { 1 } else { live.paths as u64 };
+        self.fabric.edge_bit_per_s = links * u64::from(live.rate_mbit) * 1_000_000;
+        Some(self)
     }
 
     /// All runs, in their order.
@@ -287,6 +325,15 @@ impl FabricPlan {
 
     /// The network and its agent, in words.
     pub fn setting(&self) -> String {
+        if let Some(LiveSetting { paths, rate_mbit, delay_us, queue_packets, .. }) =
+            self.live.as_ref().filter(|_| self.is_live)
+        {
+            return format!(
+                "this machine's flows (CUBIC, IPv4 and IPv6 in equal parts) over {paths} emulated links of {rate_mbit} Mb/s and {} ms each way \
+                 with strict priorities and room for {queue_packets} packets",
+                *delay_us as f64 / 1000.0
+            );
+        }
         let Fabric { shape, edge_bit_per_s, mss_bytes, hosts, .. } = &self.fabric;
         format!(
             "{} hosts, {} leaves, {} spines, {} Gb/s, segments of {mss_bytes} bytes; the agent's decisions take {} us",
@@ -303,12 +350,6 @@ impl FabricPlan {
         let of_one = self.loads_percent.len() * self.contenders.len() * self.repeats as usize;
         self.groups.len() * of_one
     }
-}
-
-fn within(field: &str, found: u64, min: u64, max: u64) -> Result<(), Problem> {
-    let is_within = (min..=max).contains(&found);
-    let problem = || Problem::new(field, format!("is {found}, allowed are {min} to {max}"));
-    if is_within { Ok(()) } else { Err(problem()) }
 }
 
 fn check(source: Source) -> Result<FabricPlan, Problem> {
@@ -330,6 +371,7 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
     for (n, load) in source.load_percent.iter().enumerate() {
         within(&format!("load_percent[{n}]"), (*load).into(), 1, 95)?;
     }
+    source.live.as_ref().map_or(Ok(()), LiveSetting::check)?;
     let groups = groups(kind, &source)?;
     let mut contenders = Vec::new();
     for (n, name) in source.contenders.iter().enumerate() {
@@ -357,6 +399,8 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
         seed: source.seed,
         flows: source.flows,
         warm_up_flows: source.warm_up_flows,
+        live: source.live,
+        is_live: false,
     };
     within("repeats", plan.runs() as u64, 1, MAX_RUNS as u64)?;
     Ok(plan)
@@ -425,6 +469,26 @@ mod tests {
     }
 
     #[test]
+    fn a_live_plan_asks_the_same_of_contenders_that_know_what_can_be_known() {
+        for (n, kind) in Kind::ALL.into_iter().enumerate() {
+            let live = shipped(n).as_live(None).unwrap();
+            assert_eq!((live.name.as_str(), live.is_live), (&*format!("{}-live", kind.name()), true));
+            assert!(live.contenders.contains(&kind.baseline()) && live.contenders.len() == 5);
+            let setting = live.live.clone().unwrap();
+            assert_eq!((live.repeats, live.flows), (setting.repeats, setting.flows));
+            let links = if kind == Kind::Scheduling { 1 } else { setting.paths as u64 };
+            assert_eq!(live.fabric.edge_bit_per_s, links * u64::from(setting.rate_mbit) * 1_000_000);
+            let largest = setting.largest_flow_kb * 1000;
+            assert!(live.groups.iter().all(|group| group.sizes.quantile(u32::MAX) <= largest));
+            assert_eq!(shipped(n).as_live(Some(9)).unwrap().repeats, 9);
+            let quick = live.clone().quick();
+            assert!(quick.is_live && quick.runs() < live.runs() && quick.runs() > 0);
+            assert!(live.setting().contains("emulated links"));
+        }
+        assert!(FabricPlan { live: None, ..shipped(0) }.as_live(None).is_none());
+    }
+
+    #[test]
     fn what_is_no_plan_is_refused_where_it_is() {
         let refused = |n: usize, from: &str, to: &str| {
             let text = PLANS[n].1.replace(from, to);
@@ -438,6 +502,8 @@ mod tests {
             assert!(refused(n, "\"oracle\"", "\"seer\"").contains("contenders[5]: must be one of"));
             assert!(refused(n, "rate_gbit = 10", "rate_mbit = 10").contains("rate_mbit"));
             assert!(refused(n, "kind = \"", "kind = \"no-").contains("kind: must be"));
+            let paths = refused(n, "\npaths = ", "\npaths = 1");
+            assert!(paths.contains("live.paths: is 1"), "{paths}");
         }
         assert!(refused(0, "\"pias\"", "\"ecmp\"").contains("contenders[1]"));
         assert!(refused(0, "\nflows = ", "\nuplinks = [\"even\"]\nflows = ").contains("uplinks: is no key"));

@@ -53,20 +53,7 @@ pub fn play(
     told: &(dyn Fn(&str) -> bool + Sync),
     ended: &(dyn Fn(Ran) -> bool + Sync),
 ) -> Result<bool, FabricError> {
-    let mut player = Player { plan, predictor: None, prepared: BTreeMap::new() };
-    if plan.kind == Kind::Scheduling {
-        let predictor = SnapshotPredictor::shipped().map(Arc::new).ok_or(FabricError::NoSnapshot)?;
-        let mut asked: Vec<usize> = slots.iter().map(|slot| slot.group).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        let prepare = |n: &usize| {
-            let group = &plan.groups[*n];
-            let prepared = prepare(plan, group, &predictor)?;
-            Ok(told(&format!("thresholds for {}", group.name(plan.kind))).then_some((*n, prepared)))
-        };
-        let Some(prepared) = on_cores(&asked, cores, &prepare)? else { return Ok(false) };
-        player = Player { plan, predictor: Some(predictor), prepared: prepared.into_iter().collect() };
-    }
+    let Some(player) = Player::new(plan, slots, cores, told)? else { return Ok(false) };
     let done = AtomicUsize::new(0);
     let one = |slot: &Slot| {
         let began = Instant::now();
@@ -124,14 +111,49 @@ fn trial(plan: &FabricPlan, group: &Group, load_ppm: u32, split: Split, seed: u6
 }
 
 /// Runs the trials of a plan.
-struct Player<'a> {
+pub(crate) struct Player<'a> {
     plan: &'a FabricPlan,
     predictor: Option<Arc<SnapshotPredictor>>,
     /// By group.
     prepared: BTreeMap<usize, Prepared>,
 }
 
-impl Player<'_> {
+impl<'a> Player<'a> {
+    /// Learns the thresholds that these runs need, on so many cores; `None` where `told` says not to go on.
+    ///
+    /// # Errors
+    /// The first flows that cannot be drawn.
+    pub(crate) fn new(
+        plan: &'a FabricPlan,
+        slots: &[Slot],
+        cores: usize,
+        told: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Option<Player<'a>>, FabricError> {
+        if plan.kind != Kind::Scheduling {
+            return Ok(Some(Player { plan, predictor: None, prepared: BTreeMap::new() }));
+        }
+        let predictor = SnapshotPredictor::shipped().map(Arc::new).ok_or(FabricError::NoSnapshot)?;
+        let mut asked: Vec<usize> = slots.iter().map(|slot| slot.group).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let prepare = |n: &usize| {
+            let group = &plan.groups[*n];
+            let prepared = prepare(plan, group, &predictor)?;
+            Ok(told(&format!("thresholds for {}", group.name(plan.kind))).then_some((*n, prepared)))
+        };
+        let prepared = on_cores(&asked, cores, &prepare)?;
+        Ok(prepared.map(|prepared| Player {
+            plan,
+            predictor: Some(predictor),
+            prepared: prepared.into_iter().collect(),
+        }))
+    }
+
+    /// The sizes from which on flows have the next priority, where sizes are known.
+    pub(crate) fn known_sizes(&self, slot: &Slot) -> Option<[u64; ccplane_algs::THRESHOLDS]> {
+        self.prepared.get(&slot.group).map(|prepared| prepared.oracle.sizes)
+    }
+
     fn run(&self, slot: &Slot) -> Result<Outcome, FabricError> {
         let group = &self.plan.groups[slot.group];
         let seed = self.plan.seed.wrapping_add(slot.repeat.into());
@@ -150,12 +172,12 @@ impl Player<'_> {
     }
 
     /// The algorithm of a run's hosts; `None` where packets are alike and paths those of hashes, or an oracle's.
-    fn algorithm(&self, slot: &Slot) -> Result<Option<Arc<dyn Algorithm>>, FabricError> {
+    pub(crate) fn algorithm(&self, slot: &Slot) -> Result<Option<Arc<dyn Algorithm>>, FabricError> {
         let thresholds = self.prepared.get(&slot.group).map(|prepared| prepared.size).unwrap_or_default();
         let algorithm: Arc<dyn Algorithm> = match slot.contender {
             Contender::Fifo | Contender::Ecmp | Contender::KnownLoads => return Ok(None),
             Contender::Pias => Arc::new(Pias { demotions: thresholds.demotions }),
-            Contender::Size => Arc::new(Size { thresholds }),
+            Contender::Size => Arc::new(Size::new(thresholds)),
             Contender::SizeAgent | Contender::SizeAgentLate => {
                 let predictor = self.predictor.clone().ok_or(FabricError::NoSnapshot)?;
                 Arc::new(SizeInAgent::new(thresholds, predictor as Arc<dyn Predictor>))
@@ -172,7 +194,7 @@ impl Player<'_> {
         Ok(Some(algorithm))
     }
 
-    fn notes(&self, slot: &Slot) -> Vec<String> {
+    pub(crate) fn notes(&self, slot: &Slot) -> Vec<String> {
         let Some(Prepared { size, oracle }) = self.prepared.get(&slot.group) else { return Vec::new() };
         let (sent, predicted) = (size.demotions.0, octaves(&size.predicted_q16));
         let known = oracle.sizes;

@@ -29,7 +29,7 @@ pub fn header(plan: &FabricPlan, host: Host) -> Header {
     let contender = |contender: &Contender| ContenderRecord {
         name: contender.name().to_owned(),
         algorithm: contender.name().to_owned(),
-        datapath: Datapath::Sim,
+        datapath: datapath(plan, *contender),
         parameters: BTreeMap::new(),
         learning: false,
     };
@@ -54,9 +54,18 @@ pub fn header(plan: &FabricPlan, host: Host) -> Header {
     }
 }
 
+/// The datapath that carries a contender's flows and decides about their packets.
+fn datapath(plan: &FabricPlan, contender: Contender) -> Datapath {
+    match contender {
+        _ if !plan.is_live => Datapath::Sim,
+        Contender::Fifo | Contender::KnownSizes => Datapath::Kernel,
+        _ => Datapath::Ebpf,
+    }
+}
+
 /// SHA-256 of everything that decides what one run does; neither the number of repeats nor texts do.
 fn digest(plan: &FabricPlan) -> String {
-    let decides = format!(
+    let mut decides = format!(
         "{:?} {:?} {:?} {:?} {:?} {:?}",
         plan.kind,
         plan.fabric,
@@ -65,6 +74,9 @@ fn digest(plan: &FabricPlan) -> String {
         plan.loads_percent,
         plan.contenders,
     );
+    if plan.is_live {
+        decides.push_str(&format!(" {:?}", plan.live));
+    }
     Sha256::digest(decides).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -187,5 +199,11 @@ mod tests {
         let other = FabricPlan { flows: 1 + plan.flows, ..plan.clone() };
         assert_eq!(digest(&more), digest(&plan));
         assert_ne!(digest(&other), digest(&plan));
+        let live = plan.clone().as_live(None).unwrap();
+        let slower = live.live.clone().map(|setting| crate::LiveSetting { delay_us: 77, ..setting });
+        assert_ne!(digest(&FabricPlan { live: slower, ..live.clone() }), digest(&live));
+        let kinds: Vec<Datapath> =
+            crate::header(&live, Host::default()).contenders.iter().map(|c| c.datapath).collect();
+        assert!(kinds.iter().all(|datapath| *datapath == Datapath::Ebpf), "{kinds:?}");
     }
 }

@@ -6,7 +6,7 @@ use crate::omniscient::Omniscient;
 use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
-use ccplane_core::{Catalog, Config, Core, Counters, DatapathId, Rules, drive};
+use ccplane_core::{Catalog, Companion, Config, Core, Counters, DatapathId, Rules, drive};
 use ccplane_netsim::PathConfig;
 use ccplane_netsim::workload::{FlowSizes, HostArrival, HostArrivals, Split, Structure};
 use ccplane_sim::{SimConfig, SimDatapath};
@@ -87,6 +87,20 @@ impl Trial {
     /// # Errors
     /// A number outside its limits, or an algorithm that there is not.
     pub fn run(&self, algorithms: &[Arc<dyn Algorithm>], name: &str) -> Result<Outcome, FabricError> {
+        self.run_beside(algorithms, name, Config::default(), None)
+    }
+
+    /// As [`Trial::run`], under a core with these limits and periods; a companion, such as a learner, runs after each of its turns.
+    ///
+    /// # Errors
+    /// As [`Trial::run`].
+    pub fn run_beside<'a>(
+        &'a self,
+        algorithms: &[Arc<dyn Algorithm>],
+        name: &str,
+        limits: Config,
+        companion: Option<&'a mut dyn Companion>,
+    ) -> Result<Outcome, FabricError> {
         let measured = self.warm_up_flows + self.flows;
         if measured > MAX_FLOWS {
             return Err(FabricError::Flows { found: measured, max: MAX_FLOWS });
@@ -97,7 +111,7 @@ impl Trial {
         config.max_flows = 0;
         let mut datapath = SimDatapath::new(config)?;
         let rules = Rules { rules: Vec::new(), default: name.to_owned() };
-        let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, Config::default())?;
+        let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, limits)?;
         if let Some(hosts) = datapath.hosts() {
             core.attach(HOSTS, hosts.capabilities(), 0)?;
         }
@@ -109,7 +123,7 @@ impl Trial {
             }
         }
         let oracle = self.omniscient.map(|uplinks| Omniscient::new(&self.fabric, uplinks));
-        let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle };
+        let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle, companion };
         all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())
     }
@@ -122,6 +136,7 @@ struct Running<'a> {
     core: Core,
     flows: Vec<(FlowId, HostArrival)>,
     oracle: Option<Omniscient>,
+    companion: Option<&'a mut dyn Companion>,
 }
 
 impl Running<'_> {
@@ -175,6 +190,9 @@ impl Running<'_> {
             }
             if let Some(hosts) = self.datapath.hosts() {
                 drive(&mut self.core, HOSTS, hosts, now_us);
+            }
+            if let Some(companion) = &mut self.companion {
+                companion.turned(&mut self.core, now_us);
             }
             while self.flows.get(ended).is_some_and(|(id, _)| self.datapath.completion_ns(*id).is_some()) {
                 ended += 1;

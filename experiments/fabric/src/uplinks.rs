@@ -8,7 +8,7 @@ use serde::Deserialize;
 const LEAF: usize = 0;
 const SPINE: usize = 1;
 /// The share of its rate that a slow uplink has.
-const SLOW_PARTS: u64 = 4;
+pub(crate) const SLOW_PARTS: u64 = 4;
 /// How long a failed uplink loses everything at a time, and how long it works between, microseconds.
 const FAILED_US: u64 = 20_000;
 const WORKS_US: u64 = 40_000;

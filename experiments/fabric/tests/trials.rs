@@ -87,7 +87,7 @@ fn without_thresholds_of_the_prediction_flows_take_exactly_as_long_as_under_pias
     let demotions = Demotions::default();
     let predicted_q16 = [SizeThresholds::NEVER; THRESHOLDS];
     let trial = trial(0, 120, 1);
-    let size = run(&trial, Size { thresholds: SizeThresholds { demotions, predicted_q16 } });
+    let size = run(&trial, Size::new(SizeThresholds { demotions, predicted_q16 }));
     assert_eq!(size.completions, run(&trial, Pias { demotions }).completions);
     assert_ne!(size.completions, trial.run(&[], NATIVE).unwrap().completions);
 }

@@ -135,6 +135,7 @@ pub enum Helper {
     SkbStoreBytes = 9,
     TailCall = 12,
     GetCurrentComm = 16,
+    Redirect = 23,
     SetSockOpt = 49,
     RedirectMap = 51,
     SockOpsCbFlagsSet = 59,

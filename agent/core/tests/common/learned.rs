@@ -40,11 +40,16 @@ pub fn snapshot(bias: i32) -> TrustedSnapshot {
 
 /// An algorithm that asks slot 3 and gives a row for each report; of the largest number, one whose reward is none.
 pub fn learned(name: &'static str) -> Told {
+    learned_from(name, None)
+}
+
+/// As [`learned`], where each row tells what would have been right.
+pub fn learned_from(name: &'static str, target_q16: Option<i32>) -> Told {
     let mut told = Told::new(name);
     told.programs = vec![ProgramSource { name: "main", source: LEARNED }];
     told.on_flow =
         Arc::new(|info, control| control.set_program("main", &[("Cwnd", info.init_cwnd_bytes as i64)]));
-    told.on_report = Arc::new(|report, control| {
+    told.on_report = Arc::new(move |report, control| {
         let (reward, snapshot) = (report.get("acked").unwrap(), report.get("snapshot").unwrap());
         control.learn(Row {
             at_us: 0,
@@ -54,7 +59,7 @@ pub fn learned(name: &'static str) -> Told {
             action_q16: 0,
             reward: if reward == i64::MAX { f32::NAN } else { reward as f32 / 1000.0 },
             follows: true,
-            target_q16: None,
+            target_q16,
         });
     });
     told.policies =

@@ -1,7 +1,7 @@
 //! Trials on flows that differ, drift, fall idle and end: what is decided, how often, and when.
 
-use crate::common::learned::{WORTHY, candidate, learned};
-use crate::common::{DP, Fake, created};
+use crate::common::learned::{WORTHY, candidate, learned, learned_from};
+use crate::common::{DP, Fake, Told, created};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, ProgramUid, SnapshotUid};
 use ccplane_core::{
@@ -60,7 +60,11 @@ struct Ended {
 
 impl World {
     fn new(flows: &[u64], batch_us: u64, seed: u64) -> World {
-        let catalog = Catalog::new(vec![Arc::new(learned("a")) as Arc<dyn Algorithm>], 10).unwrap();
+        World::under(learned("a"), flows, batch_us, seed)
+    }
+
+    fn under(algorithm: Told, flows: &[u64], batch_us: u64, seed: u64) -> World {
+        let catalog = Catalog::new(vec![Arc::new(algorithm) as Arc<dyn Algorithm>], 10).unwrap();
         let config = Config { batch_us, ..Config::default() };
         let core = Core::new(catalog, Rules::all("a"), config).unwrap();
         let fake = Fake { policies: Some(0), ..Fake::default() };
@@ -109,6 +113,24 @@ impl World {
             }
         }
         self.turn(rows);
+    }
+
+    /// Flows that start, report once and end, all within a batch interval; each has the reward of its deployment and some noise.
+    fn batch_of_short_flows(&mut self, count: u64, more: f64) {
+        self.now_us += self.batch_us;
+        let mut events = Vec::new();
+        for _ in 0..count {
+            self.seq += 1;
+            let flow = u64::from(self.seq);
+            let uid = self.decides(flow);
+            let reward = self.random.normal() + if uid == TRIED { more } else { 0.0 };
+            let values = vec![(1000.0 * reward) as i64, i64::from(uid)];
+            let (flow, program) = (FlowId(flow), ProgramUid(10));
+            events.push(created(flow.0));
+            events.push(Event::Report { flow, program, seq: 1, at_us: 0, values: values.into() });
+            events.push(Event::Closed { flow });
+        }
+        self.turn(events);
     }
 
     fn propose(&mut self) {
@@ -446,4 +468,28 @@ fn windows_alternate_in_balanced_blocks() {
     }
     let outer = windows.chunks(4).filter(|block| block[0]).count();
     assert!((1..6).contains(&outer), "both orders: {windows:?}");
+}
+
+/// Flows that are judged once, when they have ended, and of which none is there in two windows.
+#[test]
+fn short_flows_are_compared_all_together() {
+    const FLOWS: u64 = 50;
+    for (more, verdict) in [(0.6, Verdict::Promoted), (-0.6, Verdict::RolledBack(Why::Worse))] {
+        for seed in 0..8 {
+            let mut world = World::under(learned_from("a", Some(0)), &[], BATCH_US, seed);
+            (0..10).for_each(|_| world.batch_of_short_flows(FLOWS, more));
+            world.propose();
+            let first = world.decisions();
+            assert!(matches!(first[..], [Decision { verdict: Verdict::Trial { .. }, .. }]), "{first:?}");
+            let batches = PushRules::default().longest_trial_us(BATCH_US) / BATCH_US;
+            let ended = (0..=batches).find_map(|_| {
+                world.batch_of_short_flows(FLOWS, more);
+                world.decisions().pop()
+            });
+            let ended = ended.expect("it ends");
+            assert_eq!(ended.verdict, verdict, "{seed}: {ended:?}");
+            let comparison = ended.comparison.unwrap();
+            assert!((comparison.difference - more).abs() < 0.3, "{comparison:?}");
+        }
+    }
 }

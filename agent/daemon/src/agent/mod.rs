@@ -94,6 +94,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     }
     let located = args.place.locate(Some(&names))?;
     let algorithms = &arms::choosing(args, algorithms, &located)?[..];
+    let algorithms = &packets_loop::configured(args, algorithms, &located)?[..];
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     check_rules(args, algorithms, &rules)?;
@@ -111,7 +112,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     let learn = &located.config.learn;
     let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
     let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
-    let learning = Learning::new(learn, algorithms, &rules, Some(policies), None)?;
+    let learning = Learning::new(learn, &in_use(algorithms, &located.config), &rules, Some(policies), None)?;
     let memories = memories(&located, algorithms, &run_dir).map_err(Failure::runtime)?;
     let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
@@ -136,6 +137,16 @@ pub fn with_portus(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>>
 fn with_packets(mut algorithms: Vec<Arc<dyn Algorithm>>) -> Vec<Arc<dyn Algorithm>> {
     algorithms.extend(ccplane_algs::on_packets());
     algorithms
+}
+
+/// The algorithms, without those that decide on packets where nothing is decided about these: nobody would learn by them.
+fn in_use(algorithms: &[Arc<dyn Algorithm>], config: &Config) -> Vec<Arc<dyn Algorithm>> {
+    let mut all = algorithms.to_vec();
+    if !config.datapath.packets.is_wanted() {
+        let on_packets: Vec<&str> = ccplane_algs::on_packets().iter().map(|a| a.name()).collect();
+        all.retain(|algorithm| !on_packets.contains(&algorithm.name()));
+    }
+    all
 }
 
 /// Loads what algorithms learned of destinations under earlier agents.

@@ -4,7 +4,7 @@ use super::embedded::{Embedded, Woken};
 use super::privileges::{self, Powers};
 use super::source::{Kernel, Module, Source, open_module};
 use super::worker::{Pace, Partners, Query, SpawnError, Worker};
-use super::{KERNEL_LOOP, core};
+use super::{KERNEL_LOOP, core, packets_loop};
 use crate::config::Config;
 use crate::confine::Role;
 use crate::control::{FlowRecord, LearnerRecord};
@@ -16,7 +16,7 @@ use crate::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_channel::clock;
 use ccplane_contract::Datapath;
-use ccplane_core::{Core, Rules};
+use ccplane_core::{Core, NATIVE, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -68,6 +68,17 @@ impl OwnLoop {
         let post = learning.post(KERNEL_LOOP);
         let started = OwnLoop::start_counted(&located, rules, algorithms, None, post, None)?;
         Ok(started.map(|kernel| kernel.with(learning)))
+    }
+
+    /// Decides about packets as the configuration says, in the calling thread's network namespace, and learns nothing. The inner error
+    /// says why they cannot be decided about.
+    pub fn start_packets(
+        located: &Located,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
+        let rules = Rules { rules: Vec::new(), default: NATIVE.to_owned() };
+        let started = packets_loop::spawn(located, &rules, algorithms, (None, None), Post::none())?;
+        Ok(started.map(|worker| OwnLoop { worker, learners: None, views: Vec::new() }))
     }
 
     /// Steers a datapath of this process by `rules`; it calls for the loop by what `woken` belongs to. What learns does

@@ -1,14 +1,14 @@
 //! Datapaths that a loop of the agent drives: the kernel's, or all of other processes.
 
 use crate::config;
-use crate::control::FlowRecord;
+use crate::control::{FlowRecord, SteeringRecord};
 use crate::metrics::FlowSample;
 use crate::qlog::Taps;
 use ccplane_channel::clock;
 use ccplane_channel::hub::{Change, Hub, Peer, PeerId};
-use ccplane_contract::{Datapath, FlowStats};
+use ccplane_contract::{Datapath, FlowId, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
-use ccplane_ebpf::packets::PacketsDatapath;
+use ccplane_ebpf::packets::{PacketsDatapath, Steering};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use ccplane_module::{ModuleDatapath, ModuleError};
 use std::io;
@@ -148,7 +148,16 @@ impl Source for Packets {
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
-        records(Packets::ID, &mut self.datapath, core)
+        let mut records = records(Packets::ID, &mut self.datapath, core);
+        for record in &mut records {
+            let steering = self.datapath.steering(FlowId(record.flow));
+            record.steering = steering.map(|Steering { priority, path, decisions }| SteeringRecord {
+                priority,
+                path,
+                decisions,
+            });
+        }
+        records
     }
 
     fn samples(&mut self, core: &Core) -> Vec<FlowSample> {

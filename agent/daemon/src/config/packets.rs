@@ -4,6 +4,7 @@ use super::{Bounded, Switch};
 use ccplane_ebpf::packets::{MAX_DEVICES, Marking, PacketsOptions, PathRoute, cgroup_root};
 use ccplane_files::document::Problem;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct Packets {
     pub name: String,
     pub devices: Vec<String>,
     pub algorithm: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
     pub flowlet_gap_us: Bounded<1, 10_000_000>,
@@ -52,6 +55,7 @@ impl Default for Packets {
             name: "ccplane_packets".to_owned(),
             devices: Vec::new(),
             algorithm: ccplane_core::NATIVE.to_owned(),
+            parameters: BTreeMap::new(),
             cgroup: None,
             flowlet_gap_us: const { Bounded::new(500) },
             max_flows: const { Bounded::new(4096) },

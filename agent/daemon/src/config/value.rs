@@ -19,6 +19,11 @@ impl<const MIN: u64, const MAX: u64> Bounded<MIN, MAX> {
         Bounded(value)
     }
 
+    /// The number within the range that is nearest to this one.
+    pub fn clamped(value: u64) -> Self {
+        Bounded(value.clamp(MIN, MAX))
+    }
+
     /// Returns the number, which is within its range.
     pub const fn get(self) -> u64 {
         self.0

@@ -298,6 +298,19 @@ pub struct FlowRecord {
     /// Decisions of the flow's policy; absent where its program asks none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRecord>,
+    /// The treatment of its packets; absent where its datapath decides on ACKs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steering: Option<SteeringRecord>,
+}
+
+/// The priority and the path of a flow's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SteeringRecord {
+    /// 0 is served first.
+    pub priority: u32,
+    pub path: u32,
+    /// How often its program has decided.
+    pub decisions: u32,
 }
 
 /// The statistics that a datapath has measured; the agent itself counts reports.
@@ -331,6 +344,7 @@ impl FlowRecord {
             last_error: known.and_then(|k| k.last_error()).map(ToString::to_string),
             transport: known_stats(stats),
             policy: stats.policy.as_ref().map(PolicyRecord::new),
+            steering: None,
         }
     }
 }

@@ -70,6 +70,8 @@ pub(super) struct Claim {
     pub(super) converged: bool,
     pub(super) stability: f64,
     pub(super) gain: Option<f64>,
+    /// Whether its actions steer a rate: then a safe policy can both speed up and slow down.
+    pub(super) steers: bool,
 }
 
 /// Makes a candidate that is to replace `deployed`.
@@ -101,12 +103,13 @@ pub(super) fn candidate(
     let found = compare(&snapshot, deployed, &visited);
     let fidelity = snapshot.fidelity();
     let error = fidelity.visited_mean_error.max(deployed.fidelity().visited_mean_error);
+    let is_steerable = !claim.steers || fidelity.both_signs();
     let evidence = Evidence {
         converged: claim.converged,
         stability: claim.stability,
         fidelity_min: found.min,
         fidelity_mean: found.mean,
-        safe: fidelity.both_signs() && found.bad <= MAX_BAD_SHARE && found.bad_corners <= MAX_BAD_CORNERS,
+        safe: is_steerable && found.bad <= MAX_BAD_SHARE && found.bad_corners <= MAX_BAD_CORNERS,
         quantisation_error: error * found.bounds_per_range,
         gain: claim.gain,
         states: visited.len() as u64,
@@ -186,7 +189,7 @@ mod tests {
     use ccplane_core::PushRules;
     use ccplane_quantize::{Dense, Mlp, Scratch};
 
-    const CLAIM: Claim = Claim { converged: true, stability: 0.0, gain: Some(1.0) };
+    const CLAIM: Claim = Claim { converged: true, stability: 0.0, gain: Some(1.0), steers: true };
 
     /// Returns the policy and snapshot that ship with an algorithm.
     fn shipped(algorithm: &dyn Algorithm) -> (Policy, Snapshot) {

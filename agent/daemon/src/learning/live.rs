@@ -181,7 +181,7 @@ impl Live {
     }
 
     fn propose(&mut self, policy: Policy, stability: f64) -> Option<Candidate> {
-        let claim = Claim { converged: true, stability, gain: None };
+        let claim = Claim { converged: true, stability, gain: None, steers: true };
         let widened = self.is_played.then(|| self.states.widened(policy.spec().inputs()));
         let states = widened.as_ref().unwrap_or(&self.states);
         match candidate(&policy, self.deployments.snapshot(), states, claim) {

@@ -17,6 +17,7 @@ mod mailbox;
 mod offer;
 mod resumed;
 mod simulated;
+mod supervised;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -52,6 +53,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use supervised::Supervised;
 use thread::Wish;
 use tracing::{info, warn};
 use twin::Twin;
@@ -267,6 +269,10 @@ fn learner(
     let deployments = Deployments::new(name, policy, snapshot, folder).with_reserve(&*algorithm);
     match mode {
         LearnMode::Off => None,
+        // No twin of a path knows what its flows will turn out to be.
+        _ if algorithm.is_supervised() => {
+            Some(Box::new(Supervised::new(name, deployments, seed, Meter::Thread)))
+        }
         LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed, Meter::Thread))),
         LearnMode::Live => match Live::new(name, deployments, noise, seed, Meter::Thread) {
             Ok(live) => Some(Box::new(live)),

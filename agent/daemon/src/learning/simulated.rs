@@ -8,6 +8,7 @@ use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
 use super::live::Live;
 use super::mailbox::LoopId;
+use super::supervised::Supervised;
 use super::thread::STEP;
 use super::twin::Twin;
 use crate::config::{Learn as LearnConfig, LearnMode};
@@ -32,6 +33,7 @@ pub fn beside(
     mode: LearnMode,
 ) -> Result<Box<dyn Companion>, BoxError> {
     Ok(match mode {
+        _ if algorithm.is_supervised() => Box::new(Simulated::supervised(algorithm, seed)?),
         LearnMode::Live => Box::new(Simulated::live(algorithm, seed)?),
         LearnMode::Twin | LearnMode::Off => Box::new(Simulated::twin(algorithm, seed)?),
     })
@@ -67,6 +69,14 @@ impl Simulated<Live> {
         Simulated::of(algorithm, |deployments| {
             Ok(Live::new(algorithm.name(), deployments, noise, seed, Meter::NOMINAL)?)
         })
+    }
+}
+
+impl Simulated<Supervised> {
+    /// Learns from what flows turn out to be, which begin with what ships with the algorithm.
+    fn supervised(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Supervised>, BoxError> {
+        let learner = |deployments| Ok(Supervised::new(algorithm.name(), deployments, seed, Meter::NOMINAL));
+        Simulated::of(algorithm, learner)
     }
 }
 

@@ -48,7 +48,7 @@
 //! `(hook ack)`, which is also meant where nothing is said, runs on each ACK, reads `Ack.` and `Flow.` primitives, and sets
 //! `Cwnd` and `Rate`. `(hook send)` runs on a flow's packets on their way out, `(hook connect)` when a flow starts; both
 //! set `Priority` (0, served first, to 7), `Path` (the number of one of up to eight) and `DecideAt`, the count of sent bytes from
-//! which on the program runs again. What they can read is listed by [`Hook::prims`](crate::ir::Hook::prims). A priority or path out of
+//! which on the program runs again (none, where it is not above 0: the program then runs on the first packet and after pauses). What they can read is listed by [`Hook::prims`](crate::ir::Hook::prims). A priority or path out of
 //! range is no decision: the one before stays. Registers, reports, histories and policies are the same at all hooks.
 //!
 //! # Beyond portus 0.9

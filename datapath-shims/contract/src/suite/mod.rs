@@ -5,6 +5,9 @@
 //! and, in the [named cases](cases), against integers worked out by hand (promise 1 of the contract, and the
 //! staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 7).
 //!
+//! Datapaths that decide about packets have a third part: [`conform_packets`] says when programs run there, and what of their decisions
+//! is in force.
+//!
 //! [`random`] makes the programs and streams, from a seed, for any other differential test.
 
 pub mod behaviour;
@@ -15,6 +18,7 @@ mod executor;
 pub mod images;
 mod linear;
 mod operation;
+mod packets;
 pub mod random;
 mod waiting;
 
@@ -23,6 +27,10 @@ pub use executor::{
     ScriptedDatapath, Sending, Step, check, run_script,
 };
 pub use operation::{AckStream, Operation};
+pub use packets::{
+    OutPacket, PacketDivergence, PacketExecutor, PacketStream, Steered, check_packets, conform_packets,
+    reference,
+};
 pub use waiting::wait_for_event;
 
 use ccplane_program::ir::Hook;

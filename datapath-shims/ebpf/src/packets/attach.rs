@@ -1,6 +1,6 @@
 //! Maps, programs and links of the packets' datapath.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -22,14 +22,16 @@ use crate::maps::{Memory, OpenMaps};
 use crate::sys::{self, AttachTo, MapType, ProgType};
 use ccplane_nn_codegen::asm::Asm;
 use ccplane_program::ir::MAX_PATHS;
+use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 
 /// Destinations that are remembered, for each flow that fits: the least recently used one makes room.
 const PEERS_PER_FLOW: u32 = 4;
 /// The tracepoint that each change of a TCP socket's state passes.
 const STATE_TRACEPOINT: &str = "inet_sock_set_state";
-/// Types of devices (include/uapi/linux/if_arp.h) and the bytes of their link headers.
-const LINK_HEADERS: [(&str, u32); 3] = [("1", 14), ("772", 14), ("65534", 0)];
+/// Types of devices (include/uapi/linux/if_arp.h) and the bytes of their link headers: Ethernet, loopback, and none, as TUN.
+const LINK_HEADERS: [(u16, u32); 3] = [(1, 14), (772, 14), (ARPHRD_NONE, 0)];
+const ARPHRD_NONE: u16 = 0xfffe;
 /// The errors of a kernel that does not know tcx.
 const NO_TCX: [i32; 2] = [libc::EINVAL, libc::EOPNOTSUPP];
 
@@ -146,13 +148,15 @@ pub fn output(options: &PacketsOptions) -> Output {
     }
 }
 
-/// Returns the length of a device's link header, bytes.
+/// Returns the length of a device's link header, bytes. It asks the calling thread's network namespace, of which sysfs may show
+/// another one.
 fn link_bytes(device: &str) -> Result<u32, EbpfError> {
-    let path = format!("/sys/class/net/{device}/type");
-    // Another network namespace's devices are not in this one's tree: those that are made here have Ethernet headers.
-    let Ok(kind) = fs::read_to_string(&path) else { return Ok(LINK_HEADERS[0].1) };
-    let kind = kind.trim();
-    let known = LINK_HEADERS.iter().find(|(name, _)| *name == kind);
+    let all = os("list devices", getifaddrs().map_err(Into::into))?;
+    let mut own = all.filter(|of| of.interface_name == device);
+    let kind = own.find_map(|of| Some(of.address?.as_link_addr()?.hatype()));
+    // A device without an address of its own, such as TUN, has no header to put it into, and the list no type of it.
+    let kind = kind.unwrap_or(ARPHRD_NONE);
+    let known = LINK_HEADERS.iter().find(|(known, _)| *known == kind);
     known.map(|(_, bytes)| *bytes).ok_or_else(|| EbpfError::BadOption {
         field: "devices",
         value: device.to_owned(),

@@ -200,7 +200,7 @@ fn rare_cases(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, lab
 /// Emits the decision of the flow's program. For the last packet, whose payload it counts as sent already, it shows 0 bytes.
 fn decision(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, link_bytes: u32, labels: &Labels) {
     let Labels { decide, last, apply, out, .. } = *labels;
-    let (run, fresh) = (asm.label(), asm.label());
+    let (run, fresh, follows) = (asm.label(), asm.label(), asm.label());
     asm.bind(last);
     asm.store_imm(Size::B4, REC, flow::ENDED as i16, 1);
     asm.load(Size::B8, R::R1, REC, flow::LAST_BYTES as i16);
@@ -217,6 +217,10 @@ fn decision(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, link_bytes: u32, label
     asm.store(Size::B8, REC, flow::BEFORE as i16, BEFORE);
     asm.alu(Alu::Sub, BYTES, BEFORE);
     asm.store(Size::B4, REC, flow::PAYLOAD as i16, BYTES);
+    // No data went out before the first: the time since the handshake is no pause.
+    asm.jump_if_imm(BEFORE, Cond::Ne, 0, follows);
+    asm.mov_imm(GAP, 0);
+    asm.bind(follows);
     asm.store(Size::B8, REC, flow::GAP_NS as i16, GAP);
     asm.mov_imm(R::R2, 1);
     k.get(asm, R::R1, TP, "packets_out");

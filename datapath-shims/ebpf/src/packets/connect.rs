@@ -159,7 +159,7 @@ impl Host for ConnectHost<'_> {
 
     fn apply(&self, asm: &mut Asm) {
         asm.store_imm(Size::B4, REC, flow::FRESH as i16, 1);
-        enforce(asm);
+        enforce(asm, self.paths);
         write_output(asm, &self.maps, &self.output);
     }
 

@@ -57,6 +57,14 @@ impl Instance for Loaded {
     }
 }
 
+/// The priority and the path of a flow's packets, and how often its program has decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Steering {
+    pub priority: u32,
+    pub path: u32,
+    pub decisions: u32,
+}
+
 /// The programs' links where sockets connect, and the program that they run.
 struct Connects {
     links: [OwnedFd; 2],
@@ -148,6 +156,13 @@ impl PacketsDatapath {
     /// The number of decisions about a flow so far; `None` once it has ended.
     pub fn decisions(&self, flow: FlowId) -> Option<u32> {
         self.memory.table.word(flow, flow::DECISIONS)
+    }
+
+    /// Returns what a flow's packets get now; `None` once it has ended.
+    pub fn steering(&self, flow: FlowId) -> Option<Steering> {
+        let word = |field| self.memory.table.word(flow, field);
+        let (priority, path) = (word(flow::PRIORITY)?, word(flow::PATH)?);
+        Some(Steering { priority, path, decisions: word(flow::DECISIONS)? })
     }
 
     /// Flows that found the table full so far, counted with each packet.

@@ -141,17 +141,23 @@ pub fn stamp(asm: &mut Asm, output: &Output, link: Link) {
         asm.store(Size::B4, CTX, skb::MARK, R::R1);
     }
     if output.devices {
-        let stays = asm.label();
+        let (stays, bare) = (asm.label(), asm.label());
         asm.load(Size::B4, R::R1, REC, flow::IFINDEX as i16);
         asm.jump_if_imm(R::R1, Cond::Eq, 0, stays);
         asm.load(Size::B4, R::R2, CTX, skb::IFINDEX);
         asm.jump_if(R::R1, Cond::Eq, R::R2, stays);
         asm.mov_imm(R::R2, REDIRECTED.into());
         asm.store(Size::B4, CTX, skb::TC_INDEX, R::R2);
+        link.load(asm, R::R3);
         asm.mov_imm(R::R2, 0);
+        // Where packets have no link header, there is no neighbour to write into it.
+        asm.jump_if_imm(R::R3, Cond::Eq, 0, bare);
         asm.mov_imm(R::R3, 0);
         asm.mov_imm(R::R4, 0);
         asm.call(Helper::RedirectNeigh);
+        asm.exit();
+        asm.bind(bare);
+        asm.call(Helper::Redirect);
         asm.exit();
         asm.bind(stays);
     }

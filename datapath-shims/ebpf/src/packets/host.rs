@@ -85,7 +85,7 @@ impl Host for PacketHost<'_> {
         asm.load(Size::B4, R::R1, REC, flow::DECISIONS as i16);
         asm.alu_imm(Alu::Add, R::R1, 1);
         asm.store(Size::B4, REC, flow::DECISIONS as i16, R::R1);
-        enforce(asm);
+        enforce(asm, self.paths);
         write_output(asm, &self.maps, &self.output);
     }
 
@@ -186,8 +186,8 @@ fn of_path(asm: &mut Asm, maps: &PacketMaps, prim: Prim) {
 }
 
 /// Emits the decision into force as far as it reorders nothing: what is served later at once, what is served earlier, and another
-/// path, where a flowlet begins. R1-R3 are lost.
-pub fn enforce(asm: &mut Asm) {
+/// path, where a flowlet begins. A path that is none of so many is no decision. R1-R3 are lost.
+pub fn enforce(asm: &mut Asm, paths: usize) {
     let (fresh, kept, done) = (asm.label(), asm.label(), asm.label());
     asm.load(Size::B8, R::R1, REC, rec::PRIORITY as i16);
     asm.load(Size::B4, R::R3, REC, flow::FRESH as i16);
@@ -197,6 +197,7 @@ pub fn enforce(asm: &mut Asm) {
     asm.jump(kept);
     asm.bind(fresh);
     asm.load(Size::B8, R::R2, REC, rec::PATH as i16);
+    asm.jump_if_imm(R::R2, Cond::Ge, paths.max(1) as i32, kept);
     asm.store(Size::B4, REC, flow::PATH as i16, R::R2);
     asm.bind(kept);
     asm.store(Size::B4, REC, flow::PRIORITY as i16, R::R1);

@@ -21,5 +21,5 @@ mod netlink;
 mod options;
 
 pub use attach::{EmptyClassifier, Hooking, available, clean};
-pub use datapath::PacketsDatapath;
+pub use datapath::{PacketsDatapath, Steering};
 pub use options::{MAX_DEVICES, Marking, PacketsOptions, PathRoute, cgroup_root};

@@ -1,7 +1,8 @@
 //! One flow as its host decides on it: programs of both hooks, and the priority and path in force.
 
 use super::measure::{Past, integer};
-use crate::config::FlowConfig;
+use crate::config::{FlowConfig, Source};
+use ccplane_contract::suite::{OutPacket, PacketStream, Steered};
 use ccplane_contract::{FlowId, FlowInfo, SlotTable};
 use ccplane_engine::SharedProgram;
 use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
@@ -38,7 +39,7 @@ pub(super) struct Decided {
 
 /// A flow that runs.
 #[derive(Debug)]
-pub(super) struct HostFlow {
+pub(crate) struct HostFlow {
     pub(super) id: FlowId,
     pub(super) info: FlowInfo,
     pub(super) announced: bool,
@@ -130,8 +131,15 @@ impl HostFlow {
             || self.runner.running().is_some()
                 && !self.runner.lacks_decision()
                 && (packet.payload_bytes == 0
-                    || integer(packet.bytes_sent) >= self.runner.flow().decide_at_bytes
+                    || self.is_asked_for(packet.bytes_sent)
                     || self.has_paused(packet, flowlet_us))
+    }
+
+    /// Whether the program is to run once the flow has sent so much; where it named no count, or none above 0, it is not.
+    #[inline]
+    fn is_asked_for(&self, bytes_sent: u64) -> bool {
+        let decide_at_bytes = self.runner.flow().decide_at_bytes;
+        decide_at_bytes > 0 && integer(bytes_sent) >= decide_at_bytes
     }
 
     /// Whether a packet is the first of a flowlet.
@@ -202,6 +210,41 @@ impl HostFlow {
         if is_fresh && path < self.path_count.into() {
             self.path = path.max(0) as u8;
         }
+    }
+
+    /// Carries a flow of the contract's suite that starts with this program.
+    pub(crate) fn carry(program: SharedProgram, stream: &PacketStream) -> Vec<Steered> {
+        let mut flow = HostFlow::new(FlowId(0), &FlowConfig::new(Source::Bytes(0), 0));
+        flow.path_count = stream.paths;
+        flow.start_us = stream.packets.first().map_or(0, |packet| packet.at_us);
+        let mut start = ProgramRunner::new(0, flow.mss_bytes.into());
+        start.begin_from(0, stream.start_path.into());
+        flow.begin_from(&start);
+        flow.staged.stage_program(program, &[]);
+        let (slots, mut report) = (SlotTable::new(), [0; MAX_REGS]);
+        let mut sent = |(packet, tx): (&OutPacket, u64)| {
+            let packet = Outbound {
+                now_ns: packet.at_us * 1000,
+                payload_bytes: packet.bytes,
+                bytes_sent: flow.bytes_sent,
+                new_bytes: packet.bytes,
+                bytes_waiting: packet.waiting_bytes,
+                bytes_in_flight: packet.in_flight_bytes,
+                tx,
+            };
+            let decided = flow.is_due(&packet, stream.flowlet_us);
+            if decided {
+                let mut prims = stream.known;
+                prims.set(Prim::Now, integer(packet.now_ns / 1000));
+                flow.tell(&packet, &mut prims);
+                flow.decide(&prims, &slots, &mut report);
+                flow.steer(&packet, stream.flowlet_us);
+            }
+            flow.sent(&packet);
+            flow.bytes_sent += packet.new_bytes;
+            Steered { priority: flow.priority, path: flow.path, decided }
+        };
+        stream.packets.iter().zip(0..).map(&mut sent).collect()
     }
 
     /// Returns the packets lost since the last call, of so many in all.

@@ -4,7 +4,7 @@
 //! `(hook connect)`. What they can read is measured here: for each host (an address) the flows that it sent, by destination
 //! and service, and its paths to each network (/24 or /48). What they decide goes to [`Network::steer`].
 //!
-//! A send program runs on the flow's first packet, on each one from `DecideAt` on, where a flowlet begins, on the next one after a
+//! A send program runs on the flow's first packet, on each one from `DecideAt` on (where that is above 0), where a flowlet begins, on the next one after a
 //! command of the agent, and once more, on a packet without payload, when the flow has ended. A priority that is served later takes effect
 //! at once; one that is served earlier, and another path, when nothing of the flow is in flight or it has paused for
 //! [`HostsConfig::flowlet_us`]: so that no packet overtakes one of its own flow. A flow without a program has priority 0 and
@@ -27,8 +27,8 @@ use ccplane_infer::Shape;
 use ccplane_netsim::{FlowIndex, Network};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
 pub use config::HostsConfig;
-pub(crate) use flow::Outbound;
-use flow::{Decided, HostFlow};
+use flow::Decided;
+pub(crate) use flow::{HostFlow, Outbound};
 pub(crate) use measure::PathSample;
 use measure::{Paths, Peers};
 use std::sync::Arc;

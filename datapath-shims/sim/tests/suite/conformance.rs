@@ -2,7 +2,7 @@
 
 use crate::common::{MS, rate};
 use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
-use ccplane_contract::suite::conform;
+use ccplane_contract::suite::{conform, conform_packets};
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimExecutor, Source};
 
@@ -11,6 +11,13 @@ fn programs_mean_what_the_reference_says() {
     let result = conform(&mut SimExecutor, 2000, 1);
     assert!(result.failed.is_empty(), "{result}");
     assert!(result.passed.len() > 2100, "{result}");
+}
+
+#[test]
+fn packets_get_what_the_rules_say() {
+    let result = conform_packets(&mut SimExecutor, 2000, 1);
+    assert!(result.failed.is_empty(), "{result}");
+    assert_eq!(result.passed.len(), 2000);
 }
 
 struct Sim(SimDatapath);

@@ -4,7 +4,8 @@ use super::{print, print_json};
 use crate::cli::RunArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{
-    FabricPlan, PLANS, Ran, cells, csv, header, html, is_fabric, missing, play, record, text,
+    FabricError, FabricPlan, PLANS, Ran, cells, csv, header, html, is_fabric, missing, play, play_live,
+    record, text,
 };
 use ccplane_runner::experiment::{Store, StoreError};
 use ccplane_runner::{host, plan::PLAN};
@@ -58,7 +59,10 @@ pub(super) fn find(name: &str, args: &RunArgs) -> Result<Option<FabricPlan>, Fai
     if !is_fabric(&text) {
         return Ok(None);
     }
-    let plan = FabricPlan::parse(&file, &text, args.repeats).map_err(Failure::input)?;
+    let mut plan = FabricPlan::parse(&file, &text, args.repeats).map_err(Failure::input)?;
+    if args.live {
+        plan = plan.as_live(args.repeats).ok_or_else(|| Failure::input(FabricError::NotLive))?;
+    }
     Ok(Some(if args.quick { plan.quick() } else { plan }))
 }
 
@@ -97,8 +101,14 @@ pub(super) fn run(plan: &FabricPlan, args: &RunArgs) -> Result<ExitCode, Failure
         }
         is_kept
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let is_done = play(plan, &slots, cores, &told, &ended).map_err(Failure::runtime)?;
+    let is_done = if plan.is_live {
+        let located = args.place.locate(None)?;
+        play_live(plan, &slots, &located, &told, &ended)
+    } else {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        play(plan, &slots, cores, &told, &ended)
+    };
+    let is_done = is_done.map_err(Failure::runtime)?;
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(Failure::runtime(error));
     }
@@ -108,7 +118,7 @@ pub(super) fn run(plan: &FabricPlan, args: &RunArgs) -> Result<ExitCode, Failure
 }
 
 fn checked(plan: &FabricPlan) -> String {
-    let mut checked = format!("{}: {}\n", plan.name, plan.title);
+    let mut checked = format!("{}: {}\n  {}\n", plan.name, plan.title, plan.setting());
     for group in &plan.groups {
         checked.push_str(&format!("  {}\n", group.name(plan.kind)));
     }

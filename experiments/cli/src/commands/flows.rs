@@ -2,7 +2,9 @@
 
 use super::{print, print_json, table};
 use crate::cli::FlowsArgs;
-use ccplane_agent::control::{ArmRecord, FlowRecord, Flows, ModeName, Request, Response, Silence, ask};
+use ccplane_agent::control::{
+    ArmRecord, FlowRecord, Flows, ModeName, Request, Response, Silence, SteeringRecord, ask,
+};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
 use std::cmp::Reverse;
@@ -195,6 +197,9 @@ fn figures(f: &FlowRecord) -> String {
         or_dash(t.reports),
         or_dash(t.faults)
     );
+    if let Some(SteeringRecord { priority, path, .. }) = &f.steering {
+        let _ = write!(line, " priority:{priority} path:{path}");
+    }
     if let Some(p) = &f.policy {
         let _ = write!(
             line,
@@ -282,7 +287,16 @@ mod tests {
                 faults: Some(0),
             },
             policy: None,
+            steering: None,
         }
+    }
+
+    #[test]
+    fn priority_and_path_of_packets_end_the_line() {
+        let steering = Some(SteeringRecord { priority: 2, path: 1, decisions: 9 });
+        let flow = FlowRecord { steering, ..record() };
+        assert!(figures(&flow).ends_with(" faults:0 priority:2 path:1"), "{}", figures(&flow));
+        assert_eq!(serde_json::to_value(&flow).unwrap()["steering"]["decisions"], 9);
     }
 
     #[test]

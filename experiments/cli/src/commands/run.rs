@@ -42,6 +42,9 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     if let Some(plan) = super::fabric::find(name, args)? {
         return super::fabric::run(&plan, args);
     }
+    if args.live {
+        return Err(Failure::input(NotOfAFabric));
+    }
     let kernel = host::kernel_algorithms();
     let overrides = overrides(args);
     let cellular = args.trace.as_deref().map(std::path::absolute).transpose()?;
@@ -68,6 +71,11 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     let ended = execute(&plan, &args.results, args.force, located, algorithms)?;
     finish(args, &plan, &ended)
 }
+
+/// A plan whose contenders say themselves where they run.
+#[derive(Debug, thiserror::Error)]
+#[error("--live is for plans of fabrics: the contenders of other plans name their datapaths")]
+struct NotOfAFabric;
 
 /// Names of the contenders that are left out, by their datapath.
 fn left_out(plan: &Plan) -> BTreeMap<ccplane_results::Datapath, Vec<&str>> {

@@ -4,10 +4,24 @@ use crate::common::{Home, stderr, wait_for};
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_testing::skipped;
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
+/// Starts an agent in a namespace and waits until it serves.
+fn start(home: &Home, namespace: &Namespace) -> Child {
+    let mut command = home.command(&["agent"]);
+    let log = File::create(home.path("log")).unwrap();
+    let command = namespace.enter(&mut command).unwrap();
+    let mut agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    wait_for("the agent serves", || {
+        assert!(agent.try_wait().unwrap().is_none(), "{}", home.log());
+        home.run(&["status"]).status.success().then_some(())
+    });
+    agent
+}
 
 /// An agent in a namespace, with decisions about the packets of its loopback device.
 struct Lab {
@@ -19,6 +33,11 @@ struct Lab {
 impl Lab {
     /// Returns none, and reports a skip, where the machine cannot run the test.
     fn new(test: &str, name: &str, algorithm: &str) -> Option<Lab> {
+        Lab::with(test, name, algorithm, "")
+    }
+
+    /// The same with more lines of configuration.
+    fn with(test: &str, name: &str, algorithm: &str, more: &str) -> Option<Lab> {
         if !available() {
             skipped(test, "needs root and /dev/net/tun");
             return None;
@@ -33,17 +52,21 @@ impl Lab {
         home.configure(&format!(
             "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\nlearn.mode = \"off\"\n\
              datapath.packets.mode = \"on\"\ndatapath.packets.name = \"{name}\"\ndatapath.packets.devices = [\"lo\"]\n\
-             datapath.packets.algorithm = \"{algorithm}\"\n"
+             datapath.packets.algorithm = \"{algorithm}\"\n{more}"
         ));
-        let mut command = home.command(&["agent"]);
-        let log = File::create(home.path("log")).unwrap();
-        let command = namespace.enter(&mut command).unwrap();
-        let mut agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        wait_for("the agent serves", || {
-            assert!(agent.try_wait().unwrap().is_none(), "{}", home.log());
-            home.run(&["status"]).status.success().then_some(())
-        });
+        let agent = start(&home, &namespace);
         Some(Lab { home, namespace, agent })
+    }
+
+    /// Lists the qdiscs and egress filters of the namespace's device.
+    fn traffic_control(&self) -> String {
+        let list = |arguments: &str| {
+            let mut command = Command::new("tc");
+            command.args(arguments.split_whitespace());
+            let output = self.namespace.enter(&mut command).unwrap().output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        list("qdisc show dev lo") + &list("filter show dev lo egress")
     }
 
     /// A flow that has sent so much; its reader reads on.
@@ -117,4 +140,141 @@ fn pias_decides_about_packets() {
     let names = (&flow["datapath"], &flow["algorithm"], &flow["program"]);
     assert_eq!(names, (&"packets".into(), &"pias".into(), &"pias".into()), "{flow}");
     lab.end(stream);
+}
+
+/// Each algorithm for packets that a rule can name runs on live flows, and shows in `flows`.
+#[test]
+fn every_algorithm_for_packets_decides_and_is_shown() {
+    for (n, algorithm) in
+        ["size", "size-agent", "plb", "path", "path-agent", "least-loaded"].iter().enumerate()
+    {
+        let test = "every_algorithm_for_packets_decides_and_is_shown";
+        let Some(lab) = Lab::new(test, &format!("cct_all{n}"), algorithm) else { return };
+        let mut stream = lab.flow(30_000);
+        let flow = wait_for("its program runs", || {
+            stream.write_all(&[0; 1000]).unwrap();
+            lab.listed(&stream).filter(|flow| flow["mode"] == "program")
+        });
+        assert_eq!((&flow["algorithm"], &flow["faults"]), (&(*algorithm).into(), &0.into()), "{flow}");
+        assert!(flow["steering"]["decisions"].as_u64().unwrap() > 0, "{flow}");
+        assert_eq!(flow["steering"]["path"], 0, "there is but one: {flow}");
+        let text = String::from_utf8(lab.home.run(&["flows"]).stdout).unwrap();
+        assert!(text.contains(" priority:") && text.contains(" path:0"), "{text}");
+        lab.end(stream);
+    }
+}
+
+#[test]
+fn parameters_are_those_of_the_configuration() {
+    let Some(lab) = Lab::new("parameters_are_those_of_the_configuration", "cct_param", "pias") else {
+        return;
+    };
+    let stream = lab.flow(10_000);
+    let first = wait_for("it is listed", || lab.listed(&stream).filter(|flow| flow["mode"] == "program"));
+    assert_eq!(first["steering"]["priority"], 0, "below the first threshold: {first}");
+    lab.end(stream);
+    let Some(lab) = Lab::with(
+        "parameters_are_those_of_the_configuration",
+        "cct_param",
+        "pias",
+        "datapath.packets.parameters = { demote_1_bytes = 100, demote_2_bytes = 200 }\n",
+    ) else {
+        return;
+    };
+    let mut stream = lab.flow(10_000);
+    let flow = wait_for("it falls", || {
+        stream.write_all(&[0; 10]).unwrap();
+        lab.listed(&stream).filter(|flow| flow["steering"]["priority"] == 2)
+    });
+    assert_eq!(flow["algorithm"], "pias", "{flow}");
+    lab.end(stream);
+    let home = Home::new(
+        "datapath.packets.algorithm = \"pias\"\ndatapath.packets.parameters = { demote_9_bytes = 1 }\n",
+    );
+    let refused = home.run(&["agent", "--check-config"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("datapath.packets.parameters"), "{}", stderr(&refused));
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_agent_and_the_next_one_starts() {
+    let test = "nothing_is_left_of_a_killed_agent_and_the_next_one_starts";
+    let Some(mut lab) = Lab::new(test, "cct_kill", "pias") else { return };
+    let mut stream = lab.flow(30_000);
+    wait_for("its program runs", || lab.listed(&stream).filter(|flow| flow["mode"] == "program"));
+    lab.agent.kill().unwrap();
+    assert_eq!(lab.agent.wait().unwrap().signal(), Some(9));
+    stream.write_all(&[0; 30_000]).unwrap();
+    let mut doctor = lab.home.command(&["doctor", "--clean"]);
+    let cleaned = lab.namespace.enter(&mut doctor).unwrap().output().unwrap();
+    assert!(String::from_utf8_lossy(&cleaned.stdout).contains("cleaned:"), "{}", stderr(&cleaned));
+    let bare = Namespace::anonymous().unwrap();
+    let mut list = Command::new("tc");
+    list.args(["qdisc", "show", "dev", "lo"]);
+    let untouched = bare.enter(&mut list).unwrap().output().unwrap();
+    assert_eq!(lab.traffic_control(), String::from_utf8(untouched.stdout).unwrap());
+    lab.agent = start(&lab.home, &lab.namespace);
+    wait_for("the next agent decides", || {
+        stream.write_all(&[0; 1000]).unwrap();
+        lab.listed(&stream).filter(|flow| flow["mode"] == "program")
+    });
+    lab.end(stream);
+}
+
+/// A plan of few flows over three links, for both questions.
+const LIVE: &str = "
+[live]
+paths = 3
+rate_mbit = 20
+delay_us = 1000
+queue_packets = 100
+flowlet_us = 5000
+largest_flow_kb = 100
+load_percent = [50]
+repeats = 1
+flows = 12
+warm_up_flows = 4
+";
+
+#[test]
+fn plans_of_fabrics_run_live() {
+    if !available() || ccplane_ebpf::packets::available().is_err() {
+        return skipped("plans_of_fabrics_run_live", "needs root, /dev/net/tun and BPF");
+    }
+    let home = Home::new("");
+    let run_dir = home.dir().to_owned();
+    home.configure(&format!("datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\n"));
+    let out = home.path("out");
+    for (kind, contenders, keys) in [
+        ("flow-scheduling", ["fifo", "size"], "predictable_percent = [100]"),
+        ("load-balancing", ["ecmp", "plb"], "uplinks = [\"failed\"]"),
+    ] {
+        let plan = home.path(&format!("{kind}.toml"));
+        let text = format!(
+            "kind = \"{kind}\"\ntitle = \"t\"\nhosts = 8\nrate_gbit = 10\nagent_latency_us = 50\nsizes = [\"web-search\"]\n\
+             largest_flow_mb = 1\n{keys}\nload_percent = [50]\ncontenders = {contenders:?}\nrepeats = 2\nflows = 20\n\
+             warm_up_flows = 5\n"
+        );
+        fs::write(&plan, &text).unwrap();
+        let run = |more: &[&str]| {
+            let results = ["--results", out.to_str().unwrap()];
+            home.run(&[&["run", plan.to_str().unwrap()][..], more, &results[..]].concat())
+        };
+        let without = run(&["--live"]);
+        assert_eq!(without.status.code(), Some(2), "{}", stderr(&without));
+        assert!(stderr(&without).contains("no table [live]"), "{}", stderr(&without));
+        fs::write(&plan, format!("{text}{LIVE}")).unwrap();
+        let ran = run(&["--live"]);
+        assert!(ran.status.success(), "{}", stderr(&ran));
+        let results = ccplane_results::read(&out.join(format!("{kind}-live.jsonl"))).unwrap();
+        assert_eq!(results.runs.len(), 2);
+        for run in &results.runs {
+            let ccplane_results::Outcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
+            let flows = measured.fabric.as_ref().unwrap();
+            assert_eq!((flows.bytes.len(), flows.unfinished.len()), (12, 0), "{run:?}");
+        }
+        assert!(
+            fs::read_to_string(out.join(format!("{kind}-live.html"))).unwrap().contains("emulated links")
+        );
+    }
 }

@@ -291,7 +291,7 @@ impl Training {
             return Ok(None);
         }
         let (gain, states) = self.gain()?;
-        let claim = Claim { converged: true, stability: 0.0, gain: Some(gain) };
+        let claim = Claim { converged: true, stability: 0.0, gain: Some(gain), steers: true };
         let policy = self.best.1.clone();
         Ok((gain > 0.0).then_some(Trained { policy, claim, updates: 0, states }))
     }
@@ -364,7 +364,7 @@ impl Training {
             return Ok(None);
         }
         let (gain, states) = self.gain()?;
-        let claim = Claim { converged, stability, gain: Some(gain) };
+        let claim = Claim { converged, stability, gain: Some(gain), steers: true };
         Ok(Some(Trained { policy: self.best.1.clone(), claim, updates: self.updates, states }))
     }
 
