@@ -36,7 +36,7 @@ const INPUT_WORDS: [&str; 16] = [
 /// Words in the names of columns that hold processors.
 const PROCESSOR_WORDS: [&str; 7] = ["core", "cpu", "affinity", "application", "interrupt", "flow", "irq"];
 /// Words in the names of columns that count something, so that they are neither.
-const COUNTER_WORDS: [&str; 4] = [" per ", "_per_", "share", "rate"];
+const COUNTER_WORDS: [&str; 6] = [" per ", "_per_", "share", "rate", "percent", "utili"];
 
 /// The kind of an input's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -293,7 +293,7 @@ mod tests {
     /// The application next to the device's node carries more than on the other one, and one queue less than four.
     #[test]
     fn placement_matters() {
-        for size in ["2x8", "2x16", "2x32"] {
+        for size in ["2x12", "2x16", "2x32"] {
             let host = host(size);
             let levels = &host.space().knobs()[0].levels;
             let (near, far) = (levels[1].as_str(), levels[levels.len() - 1].as_str());
