@@ -91,6 +91,16 @@ impl Namespace {
         Ok(Namespace { name: None, fd })
     }
 
+    /// The namespace that `ip netns` lists under this name; dropping it removes nothing.
+    ///
+    /// # Errors
+    /// No such namespace, or none that this user may enter.
+    pub fn named(name: &str) -> Result<Namespace> {
+        let path = path_of(name);
+        let fd = File::open(&path).map(OwnedFd::from).context("open", path.display())?;
+        Ok(Namespace { name: None, fd })
+    }
+
     /// The name under which `ip netns` lists it; `None` for an anonymous one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -116,6 +126,21 @@ impl Namespace {
             setns(&self.fd, CloneFlags::CLONE_NEWNET).context("enter", self)?;
             Ok(work())
         })
+    }
+
+    /// As [`Namespace::run`], with the files of this namespace's devices in `/sys`, for `work` and for what it starts alone.
+    ///
+    /// # Errors
+    /// The thread cannot start, or the kernel refuses to mount.
+    pub fn run_with_sysfs<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.run(|| {
+            unshare(CloneFlags::CLONE_NEWNS).context("unshare", "the mounts")?;
+            let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("make private", "/")?;
+            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)
+                .context("mount", "/sys")?;
+            Ok(work())
+        })?
     }
 
     /// Makes the child that `command` starts live inside the namespace.

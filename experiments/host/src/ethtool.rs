@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::machine::Machine;
 
 /// A group of settings that ethtool shows and changes together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
     /// When the device interrupts: after so many microseconds or frames.

@@ -209,6 +209,19 @@ impl Journal {
         self.take_back(0, force)
     }
 
+    /// Returns the number of changes so far, to which [`Journal::undo_to`] goes back.
+    pub fn mark(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes back the changes since a mark, the newest first; `force` is as in [`Journal::undo`].
+    ///
+    /// # Errors
+    /// The journal cannot be written. What the system refuses is an outcome.
+    pub fn undo_to(&mut self, mark: usize, force: bool) -> Result<Vec<Undone>, JournalError> {
+        self.take_back(mark.min(self.entries.len()), force)
+    }
+
     fn change(&mut self, setting: &Setting, value: &str) -> Result<Applied, JournalError> {
         let failed = |source| JournalError::Setting { source: Box::new(source), undone: Vec::new() };
         let old = setting.read(&self.machine).map_err(failed)?;

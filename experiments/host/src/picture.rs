@@ -1,8 +1,9 @@
 //! A host as a picture: memory nodes with their cores, the interfaces with their queues and interrupts, and which
 //! processor takes which interrupt.
 
-use ccplane_report::draw::font::Face;
+use ccplane_report::draw::font::{Face, width_px};
 use ccplane_report::draw::scene::{AREA, Anchor, Canvas, EDGE_COLOUR, INK, Item, MUTED, Scene, Stroke};
+use ccplane_report::draw::style::LIGHT;
 
 use crate::topology::{Interface, Topology};
 
@@ -26,8 +27,20 @@ const WIRE: &str = "#2f6db3";
 /// A place in the picture, pixels from its upper left corner.
 type Point = (f32, f32);
 
-/// Draws a host; `interface` alone, or every one.
-pub fn picture(topology: &Topology, interface: Option<&str>) -> Scene {
+/// The width, height and distance of the marks on a processor that say what runs there.
+const MARK: (f32, f32, f32) = (8.0, 3.5, 10.0);
+/// Kinds of work that are marked, at most: as many as fit on a processor.
+const MAX_MARKS: usize = 3;
+
+/// A kind of work and the processors that do it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub name: String,
+    pub processors: Vec<u32>,
+}
+
+/// Draws a host; `interface` alone, or every one. The processors of each place have a mark.
+pub fn picture(topology: &Topology, interface: Option<&str>, places: &[Place]) -> Scene {
     let mut canvas = Canvas::default();
     let mut y = EDGE + TITLE_SIZE;
     canvas.text(
@@ -38,8 +51,10 @@ pub fn picture(topology: &Topology, interface: Option<&str>) -> Scene {
         INK,
         "Processors, interfaces and interrupts",
     );
+    legend(&mut canvas, places, y);
     y += HEAD / 2.0;
     let (centres, below) = nodes(&mut canvas, topology, y);
+    marks(&mut canvas, places, &centres);
     let shown = |i: &&Interface| interface.is_none_or(|name| i.name == name);
     let top = below + WIRES;
     let mut row = top;
@@ -79,6 +94,27 @@ fn nodes(canvas: &mut Canvas, topology: &Topology, top: f32) -> (Vec<(u32, Point
         }
     }
     (centres, top + height)
+}
+
+/// Names the kinds of work, from the right.
+fn legend(canvas: &mut Canvas, places: &[Place], y: f32) {
+    let mut x = WIDTH - EDGE;
+    for (n, place) in places.iter().enumerate().take(MAX_MARKS).rev() {
+        canvas.text((x, y), Anchor::End, TEXT_SIZE, Face::Regular, MUTED, &place.name);
+        x -= width_px(&place.name, TEXT_SIZE, Face::Regular) + MARK.2 + 4.0;
+        rectangle(canvas, (x, y - 7.0), (MARK.0, MARK.1), Some(LIGHT[n]), LIGHT[n]);
+        x -= 2.0 * PAD;
+    }
+}
+
+/// Marks the processors of each kind of work; `centres` are below them.
+fn marks(canvas: &mut Canvas, places: &[Place], centres: &[(u32, Point)]) {
+    for (n, place) in places.iter().enumerate().take(MAX_MARKS) {
+        let shift = MARK.2 * (n as f32 - (MAX_MARKS as f32 - 1.0) / 2.0) - MARK.0 / 2.0;
+        for (_, (x, y)) in centres.iter().filter(|(cpu, _)| place.processors.contains(cpu)) {
+            rectangle(canvas, (x + shift, y - CPU + 2.0), (MARK.0, MARK.1), Some(LIGHT[n]), LIGHT[n]);
+        }
+    }
 }
 
 /// Draws a line from each interrupt of an interface to the processors that may take it.

@@ -27,7 +27,7 @@ pub(crate) const SYSCTLS: [&str; 10] = [
 pub(crate) const ATTRIBUTES: [&str; 4] = ["mtu", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
 
 /// A file of a queue that may be changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QueueFile {
     /// The processors that packets of a receive queue are spread to (receive packet steering).
     RpsCpus,
@@ -38,7 +38,7 @@ pub enum QueueFile {
 }
 
 /// A setting of a host. Its text names it: `net/eth0/coalesce/rx-usecs`, `irq/41`, `sysctl/net.core.busy_poll`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Setting {
     /// A sysctl of the stack.
     Sysctl(&'static str),
@@ -102,6 +102,20 @@ pub enum SettingError {
     /// The change was accepted and did not come about.
     #[error("{setting}: asked for {asked}, and it is {found}")]
     NotTaken { setting: Setting, asked: String, found: String },
+}
+
+impl SettingError {
+    /// Returns the setting that is not read or changed.
+    pub fn setting(&self) -> &Setting {
+        match self {
+            SettingError::Io { setting, .. }
+            | SettingError::Ethtool { setting, .. }
+            | SettingError::Absent(setting)
+            | SettingError::Cpus { setting, .. }
+            | SettingError::BadValue { setting, .. }
+            | SettingError::NotTaken { setting, .. } => setting,
+        }
+    }
 }
 
 /// Where a setting's value is.

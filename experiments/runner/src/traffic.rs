@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use ccplane_emulator::netns::Namespace;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
+use nix::unistd::Pid;
 
 use crate::error::{Context, Error, Result};
 use crate::tcp_info::TcpInfo;
@@ -66,6 +68,13 @@ impl FlowConfig {
         }
         Ok(())
     }
+}
+
+/// The processors that a flow's two threads may run on; none: any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pins {
+    pub sender: Option<usize>,
+    pub receiver: Option<usize>,
 }
 
 /// A flow at a moment.
@@ -156,6 +165,20 @@ impl BulkFlow {
         receiver: &Namespace,
         epoch: Instant,
     ) -> Result<Self> {
+        BulkFlow::start_pinned(config, sender, receiver, epoch, Pins::default())
+    }
+
+    /// As [`BulkFlow::start`], with its threads on processors of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`BulkFlow::start`]; a processor that is not there ends the flow with an error.
+    pub fn start_pinned(
+        config: &FlowConfig,
+        sender: &Namespace,
+        receiver: &Namespace,
+        epoch: Instant,
+        pins: Pins,
+    ) -> Result<Self> {
         config.check()?;
         let listener = receiver.run(|| listen(config.receiver))??;
         let remote = listener.local_addr().context("getsockname")?;
@@ -173,7 +196,10 @@ impl BulkFlow {
             spawn("ccp-rx")
                 .spawn({
                     let shared = shared.clone();
-                    move || receive(peer, &shared)
+                    move || {
+                        pin(pins.receiver)?;
+                        receive(peer, &shared)
+                    }
                 })
                 .context("start the receiver thread")?,
         );
@@ -181,7 +207,7 @@ impl BulkFlow {
         flow.sender = Some(
             spawn("ccp-tx")
                 .spawn(move || {
-                    let sent = send(stream, &config, epoch, &shared);
+                    let sent = pin(pins.sender).and_then(|()| send(stream, &config, epoch, &shared));
                     shared.sender_done.store(true, Ordering::Release);
                     sent
                 })
@@ -255,6 +281,14 @@ pub(crate) fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str)
 /// `NoCongestionControl`, `Restricted` or `Os`.
 pub fn check_congestion(name: &str) -> Result<()> {
     tcp_socket(AddressFamily::Inet).and_then(|socket| set_congestion(&socket, name))
+}
+
+/// Has the calling thread run on one processor from here on.
+fn pin(cpu: Option<usize>) -> Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(cpu).context("name a processor")?;
+    sched_setaffinity(Pid::from_raw(0), &set).context("sched_setaffinity")
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {

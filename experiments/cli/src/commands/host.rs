@@ -1,10 +1,16 @@
-//! `ccplane host`: a host's settings shown, changed and taken back.
+//! `ccplane host`: a host's settings shown, measured, learned from, tuned, changed and taken back.
+
+mod learn;
+mod measure;
+mod subject;
+mod tune;
 
 use super::{print, print_json, shown, table};
 use crate::cli::{HostCommand, HostSetArgs, HostShowArgs, HostUndoArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
-    Applied, Journal, JournalError, Machine, Outcome, Setting, State, Topology, Undone, states,
+    Applied, Journal, JournalError, Machine, Outcome, Page, Setting, State, Topology, Undone,
+    settings_section, states,
 };
 use ccplane_report::draw::svg;
 use serde::Serialize;
@@ -45,6 +51,9 @@ pub(crate) fn host(command: &HostCommand) -> Result<ExitCode, Failure> {
     let machine = Machine::this();
     match command {
         HostCommand::Show(args) => show(&machine, args).map(|()| ExitCode::SUCCESS),
+        HostCommand::Measure(args) => measure::measure(args),
+        HostCommand::Learn(args) => learn::learn(args).map(|()| ExitCode::SUCCESS),
+        HostCommand::Tune(args) => tune::tune(args),
         HostCommand::Set(args) => set(&machine, args).map(|()| ExitCode::SUCCESS),
         HostCommand::Undo(args) => undo(&machine, args),
     }
@@ -61,8 +70,15 @@ fn show(machine: &Machine, args: &HostShowArgs) -> Result<(), Failure> {
     };
     let settings = states(machine, &topology, interface);
     if let Some(file) = &args.svg {
-        let picture = ccplane_host::picture(&topology, args.interface.as_deref());
+        let picture = ccplane_host::picture(&topology, args.interface.as_deref(), &[]);
         std::fs::write(file, svg::write(&picture)).map_err(Failure::runtime)?;
+    }
+    if let Some(file) = &args.html {
+        let page =
+            Page::new("This host", "Processors, interfaces, interrupts and settings, as they are now.")
+                .with_host(&topology, args.interface.as_deref(), &[])
+                .with_section(settings_section(&settings));
+        std::fs::write(file, page.html()).map_err(Failure::runtime)?;
     }
     if args.json {
         return print_json(&Shown { topology: &topology, settings: &settings });

@@ -51,7 +51,24 @@ use crate::cli::SnapshotCommand;
 use ccplane_agent::failure::Failure;
 pub(crate) use ccplane_agent::output::print;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The exit code of a process that a signal has stopped.
+const SIGNALLED: u8 = 130;
+
+/// Makes the first SIGINT or SIGTERM ask to stop and the second one end the process.
+fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
 
 pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<ExitCode, Failure> {
     match command {

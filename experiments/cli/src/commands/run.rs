@@ -1,6 +1,6 @@
 //! Runs plans: `ccplane run`.
 
-use super::{print, print_json};
+use super::{SIGNALLED, print, print_json, stop_on_signals};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
 use ccplane_agent::config::Switch;
@@ -17,16 +17,12 @@ use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
 use ccplane_runner::host;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped, why_not_there};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-/// The exit code of a process that a signal has stopped.
-const SIGNALLED: u8 = 130;
 /// The longest run, milliseconds, and the number of repeats of `--quick`.
 const QUICK: (u64, u32) = (5_000, 1);
 
@@ -94,12 +90,7 @@ pub(super) fn execute(
     located: Located,
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<Ended, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The first one asks, the second one ends.
-        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_on_signals()?;
     let mut agents = OwnAgents { located };
     let options = Options {
         results: results_path(directory, plan),

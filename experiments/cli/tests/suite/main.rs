@@ -6,6 +6,7 @@ mod agent;
 mod common;
 mod experiments;
 mod host;
+mod host_tuning;
 mod league;
 mod metrics;
 mod new;

@@ -1,5 +1,4 @@
 //! Changes of a host's settings and their journal, on a machine whose files lie in a folder.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::os::unix::fs::symlink;
