@@ -14,7 +14,7 @@ pub mod draw;
 mod error;
 pub mod experiment;
 mod format;
-mod shell;
-mod statistics;
+pub mod shell;
+pub mod statistics;
 
 pub use error::ReportError;
