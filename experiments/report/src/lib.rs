@@ -15,6 +15,6 @@ mod error;
 pub mod experiment;
 mod format;
 pub mod shell;
-pub mod statistics;
+mod statistics;
 
 pub use error::ReportError;
