@@ -110,8 +110,7 @@ impl ConformanceCase {
                 .flat_map(|flow| windows(&flow.series, 2 * link.delay_us, plan.warmup_ms))
                 .collect::<Vec<Point>>()
         };
-        let all = |_| true;
-        let (ours, kernels) = (points(OURS, &all), points(KERNELS, &all));
+        let (ours, kernels) = (points(OURS, &|_| true), points(KERNELS, &|_| true));
         let half = |which: u32| points(KERNELS, &move |repeat| repeat % 2 == which);
         Some(LinkConformance {
             case: self.name(),

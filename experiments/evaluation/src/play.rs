@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_alg::Algorithm;
+use ccplane_core::Companion;
 use ccplane_league::on_cores_until;
 use ccplane_runner::experiment::{self, Slot};
 use sha2::{Digest, Sha256};
@@ -39,6 +40,18 @@ impl Play {
     /// # Errors
     /// The plan is refused, or the run fails.
     pub fn play(&self, ground: Ground<'_>) -> Result<Cell, EvaluationError> {
+        self.play_beside(ground, None)
+    }
+
+    /// The same with a companion beside the run's agent, such as one that writes a trace.
+    ///
+    /// # Errors
+    /// As [`Play::play`].
+    pub fn play_beside(
+        &self,
+        ground: Ground<'_>,
+        beside: Option<&mut dyn Companion>,
+    ) -> Result<Cell, EvaluationError> {
         let Ground { algorithms, traces } = ground;
         let plan = self.case.plan(std::slice::from_ref(&self.contender), algorithms, traces)?;
         let case = self.case.to_string();
@@ -47,7 +60,7 @@ impl Play {
         };
         // As `ccplane run` of the same plan.
         let seed = experiment::seed(&plan, Slot { repeat: 0, scenario: 0, contender: 0 });
-        let measured = experiment::simulate(&plan, scenario, contender, seed, algorithms);
+        let measured = experiment::simulate_beside(&plan, scenario, contender, seed, algorithms, beside);
         let measured = measured.map_err(|source| EvaluationError::Run {
             algorithm: self.contender.algorithm.clone(),
             case: case.clone(),
@@ -90,8 +103,9 @@ impl Play {
 /// The simulated contenders of an algorithm's evaluation: itself, and the references.
 #[must_use]
 pub fn contenders(algorithm: &str) -> Vec<Contender> {
-    let references = REFERENCES.iter().filter(|name| **name != algorithm);
-    [algorithm].iter().chain(references).map(|name| Contender::simulated(name)).collect()
+    let mut names = vec![algorithm];
+    names.extend(REFERENCES.iter().filter(|name| **name != algorithm));
+    names.into_iter().map(Contender::simulated).collect()
 }
 
 /// Plays all that the store does not have on so many cores; the cells come in the order of `plays`. `done` is called as each one

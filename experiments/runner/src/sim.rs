@@ -236,9 +236,14 @@ pub fn run_beside(
                 let _ = datapath.close(*id);
             }
         }
-        drive(&mut core, SIM, &mut datapath, now_us);
-        if let Some(beside) = &mut beside {
-            beside.turned(&mut core, now_us);
+        match &mut beside {
+            None => {
+                drive(&mut core, SIM, &mut datapath, now_us);
+            }
+            Some(beside) => {
+                beside.drive(&mut core, SIM, &mut datapath, now_us);
+                beside.turned(&mut core, now_us);
+            }
         }
         if now_us >= next_poll_us {
             next_poll_us += poll_every_us.max(1);

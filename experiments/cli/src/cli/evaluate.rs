@@ -51,6 +51,10 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, requires = "case")]
     pub(crate) plots: bool,
 
+    /// Write what the algorithm's flows and the agent tell each other in the case, as a qlog trace in virtual time.
+    #[arg(long, value_name = "FILE", requires = "case", conflicts_with_all = ["plots", "show"])]
+    pub(crate) qlog: Option<PathBuf>,
+
     /// Print the case's plan and exit: `ccplane run` takes it, unless it has a drawn trace.
     #[arg(long, requires = "case", conflicts_with = "plots")]
     pub(crate) show: bool,

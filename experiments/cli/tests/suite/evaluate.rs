@@ -24,13 +24,22 @@ fn a_worst_case_is_repeated_alone() {
     let worst = &report["criteria"][0]["checks"][0]["worst"];
     let (case, command) = (worst["case"].as_str().unwrap(), worst["command"].as_str().unwrap());
     let (_, arguments) = command.split_once(" evaluate ").unwrap();
-    let alone = evaluate(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
+    let qlog = directory.path().join("case.qlog");
+    let more = ["--json", "--qlog", qlog.to_str().unwrap()];
+    let alone = evaluate(&[&arguments.split(' ').collect::<Vec<_>>()[..], &more].concat());
     let alone: Vec<Value> = alone.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = report["cases"].as_array().unwrap().iter().find(|of| of["case"] == case).unwrap();
     assert_eq!(alone.len(), 4);
     for cell in &alone {
         assert_eq!(of["contenders"][cell["algorithm"].as_str().unwrap()], cell["figures"]);
     }
+    // The run is the same with a trace, which is of its flows.
+    let trace = fs::read_to_string(&qlog).unwrap();
+    let records: Vec<Value> =
+        trace.lines().map(|line| serde_json::from_str(line.trim_start_matches('\u{1e}')).unwrap()).collect();
+    assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
+    let metrics = records.iter().filter(|record| record["name"] == "recovery:metrics_updated").count();
+    assert!(metrics > 10 && trace.contains("vegas"), "{metrics}");
     let markdown = fs::read_to_string(directory.path().join("vegas.md")).unwrap();
     assert!(markdown.contains(command) && directory.path().join("vegas.html").exists());
 }

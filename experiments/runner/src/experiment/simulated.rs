@@ -33,8 +33,13 @@ const STATES_EVERY_US: u64 = 100_000;
 /// Polls of the queue between two drawings of the progress, when Ctrl-C is noticed too.
 const POLLS_PER_DRAW: u64 = 64;
 
-/// Runs the job in virtual time.
-pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, control: &mut RunControl<'_>) -> Result<Measured> {
+/// Runs the job in virtual time; `watch` stands beside its agent, in place of a learner.
+pub(super) fn run(
+    job: &Job<'_>,
+    agents: &mut dyn Agents,
+    control: &mut RunControl<'_>,
+    watch: Option<&mut dyn Companion>,
+) -> Result<Measured> {
     let algorithms = algorithms(job)?;
     let learns = algorithms.iter().find(|a| job.contender.learning && a.name() == job.contender.algorithm);
     let mut learner = learns.map(|a| agents.learner(a, job.seed)).transpose().map_err(Error::Agent)?;
@@ -52,11 +57,15 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, control: &mut RunContr
         beaten.is_ok()
     };
     let mut states = States::default();
-    let done = if job.plan.at_once {
-        states.beside = learner.as_deref_mut();
-        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
-    } else {
-        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut())
+    let done = match watch {
+        Some(watch) => sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(watch)),
+        None if job.plan.at_once => {
+            states.beside = learner.as_deref_mut();
+            sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
+        }
+        None => {
+            sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut())
+        }
     };
     beaten?;
     let done = done?;

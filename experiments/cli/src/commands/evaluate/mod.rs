@@ -1,10 +1,13 @@
 //! `ccplane evaluate`: algorithms by the criteria of RFC 9743.
 
+mod trace;
+
 use super::run::OwnAgents;
 use super::{print, print_json};
 use crate::cli::EvaluateArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
+use ccplane_core::Companion;
 use ccplane_evaluation::{
     CRITERIA, Case, Cell, ConformanceCase, Conformed, Contender, Criterion, Evaluation, EvaluationError, Ground,
     Kind, LiveConfig, Metric, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform, contenders, live,
@@ -21,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use trace::Trace;
 
 /// Cases of each set with `--quick`.
 const QUICK_CASES: u32 = 4;
@@ -278,9 +282,14 @@ fn one(args: &EvaluateArgs, case: Case, name: &str, ground: Ground<'_>) -> Resul
     if args.plots {
         return plots(args, case, &contenders, ground);
     }
-    let plays: Vec<Play> = contenders.into_iter().map(|contender| Play { case, contender }).collect();
-    let cells: Result<Vec<Cell>, _> = plays.iter().map(|play| play.play(ground)).collect();
-    let cells = cells.map_err(Failure::runtime)?;
+    let mut trace = args.qlog.as_deref().map(Trace::create).transpose()?;
+    let mut cells = Vec::new();
+    for contender in contenders {
+        // The algorithm comes first, and alone is traced.
+        let watch = trace.as_mut().filter(|_| cells.is_empty()).map(|trace| trace as &mut dyn Companion);
+        cells.push(Play { case, contender }.play_beside(ground, watch).map_err(Failure::runtime)?);
+    }
+    trace.map_or(Ok(()), Trace::finish)?;
     if args.json {
         return cells.iter().try_for_each(print_json);
     }
