@@ -212,14 +212,8 @@ pub struct Acks {
 
 impl Acks {
     /// Each segment at once.
-    pub const EACH: Acks = Acks {
-        every: 1,
-        delay_ns: 0,
-        quick: 0,
-        aggregate_ns: 0,
-        compress: false,
-        conceals_losses: false,
-    };
+    pub const EACH: Acks =
+        Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0, compress: false, conceals_losses: false };
     /// As Linux does for bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
     /// start (`TCP_MAX_QUICKACKS`).
     pub const LINUX: Acks = Acks { every: 2, delay_ns: 40_000_000, quick: 16, ..Acks::EACH };

@@ -72,7 +72,9 @@ impl ConformanceCase {
         let (mbit, rtt_ms) = (draw.scaled(8.0, 60.0), draw.scaled(10.0, 80.0));
         let packets = (draw.scaled(0.5, 3.0) * mbit * rtt_ms / 12.0).max(16.0) as u32;
         let contender = |name: &str, datapath: &str| {
-            format!("[[algorithm]]\nalgorithm = \"{algorithm}\"\nname = \"{name}\"\ndatapath = \"{datapath}\"\n\n")
+            format!(
+                "[[algorithm]]\nalgorithm = \"{algorithm}\"\nname = \"{name}\"\ndatapath = \"{datapath}\"\n\n"
+            )
         };
         format!(
             "title = \"{}\"\nduration_s = 20\nwarmup_s = 5\nrepeats = {}\nseed = {}\nat_once = true\n\n[[link]]\n\
@@ -189,7 +191,8 @@ mod tests {
     fn agreement(ours: (u64, u64)) -> LinkConformance {
         let case = ConformanceCase { number: 0, repeats: 4 };
         let plan = case.plan("reno", &ccplane_algs::all()).unwrap();
-        let of = |contender: &'static str, (mbit, rtt_ms)| (0..4).map(move |n| run(contender, n, mbit, rtt_ms));
+        let of =
+            |contender: &'static str, (mbit, rtt_ms)| (0..4).map(move |n| run(contender, n, mbit, rtt_ms));
         let header = Header {
             schema: 1,
             plan: ccplane_results::Plan::default(),
@@ -215,7 +218,12 @@ mod tests {
     #[test]
     fn the_same_agrees_and_another_does_not() {
         let (same, other) = (agreement((20, 40)), agreement((20, 90)));
-        assert!(same.conformance > 0.8 && same.kernels_own > 0.5, "{} {}", same.conformance, same.kernels_own);
+        assert!(
+            same.conformance > 0.8 && same.kernels_own > 0.5,
+            "{} {}",
+            same.conformance,
+            same.kernels_own
+        );
         assert_eq!(other.conformance, 0.0);
         assert!(same.ours.len() >= 4 * 15, "{}", same.ours.len());
         let verdict = |link: &LinkConformance| Conformed::new("reno", vec![link.clone(); 3]).verdict;

@@ -43,7 +43,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The RFC's heading.
+    /// Returns the RFC's heading of the part.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ pub struct Criterion {
     pub section: &'static str,
     pub group: Group,
     pub title: &'static str,
-    /// What the RFC asks, in our words.
+    /// The RFC's question, in our words.
     pub asks: &'static str,
     pub kind: Kind,
 }
@@ -312,7 +312,9 @@ pub const CRITERIA: &[Criterion] = &[
         group: Group::General,
         title: "Tunnel behaviour",
         asks: "Considers tunnels where it relies on explicit signals from the path.",
-        kind: Kind::NotApplicable("programs get no signal from the path but losses, delays and marks of RFC 3168"),
+        kind: Kind::NotApplicable(
+            "programs get no signal from the path but losses, delays and marks of RFC 3168",
+        ),
     },
     Criterion {
         name: "wireless",
@@ -351,7 +353,9 @@ pub const CRITERIA: &[Criterion] = &[
         group: Group::Special,
         title: "Explicit congestion notification and L4S",
         asks: "Reacts to marks as the codepoint requires that it sets.",
-        kind: Kind::NotApplicable("the flows of plans set no ECT codepoint, so that queues drop where they would mark"),
+        kind: Kind::NotApplicable(
+            "the flows of plans set no ECT codepoint, so that queues drop where they would mark",
+        ),
     },
     Criterion {
         name: "circuit-breakers",
@@ -476,7 +480,9 @@ pub const CRITERIA: &[Criterion] = &[
         group: Group::Other,
         title: "Security considerations",
         asks: "Examines security and privacy issues that arise from the design.",
-        kind: Kind::NotApplicable("a specification's text answers it; `misbehaving` has what can be measured"),
+        kind: Kind::NotApplicable(
+            "a specification's text answers it; `misbehaving` has what can be measured",
+        ),
     },
 ];
 
@@ -489,7 +495,8 @@ mod tests {
     fn names_are_unique_and_every_set_is_checked() {
         let names: BTreeSet<&str> = CRITERIA.iter().map(|c| c.name).collect();
         assert_eq!(names.len(), CRITERIA.len());
-        let checked: BTreeSet<ScenarioSet> = CRITERIA.iter().flat_map(|c| c.checks()).map(|c| c.set).collect();
+        let checked: BTreeSet<ScenarioSet> =
+            CRITERIA.iter().flat_map(|c| c.checks()).map(|c| c.set).collect();
         assert_eq!(checked.len(), ScenarioSet::ALL.len());
         let (wired, none) = (Criterion::find("wired"), Criterion::find("none"));
         assert_eq!(wired.unwrap().section, "6.1, 6.3");

@@ -133,7 +133,11 @@ mod tests {
         assert_eq!(corners, expected);
         let line = Envelope { corners: hull([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)].map(point).to_vec()) };
         assert_eq!(line.corners.len(), 2);
-        assert!(line.contains(&point((2.0, 2.0))) && !line.contains(&point((2.0, 2.5))) && !line.contains(&point((4.0, 4.0))));
+        assert!(
+            line.contains(&point((2.0, 2.0)))
+                && !line.contains(&point((2.0, 2.5)))
+                && !line.contains(&point((4.0, 4.0)))
+        );
         assert!(!Envelope::of(&[]).contains(&point((1.0, 1.0))));
     }
 

@@ -18,7 +18,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The document whose criteria these are.
 const RFC: &str = "RFC 9743 (BCP 133)";
 
-/// An evaluated algorithm.
+/// An algorithm's verdicts and figures.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The version of the format, [`SCHEMA_VERSION`].
@@ -32,7 +32,7 @@ pub struct Evaluation {
     /// Our program against the kernel's algorithm of the same name, where both were played.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conformance: Option<Conformed>,
-    /// Every simulated case.
+    /// Every case that was simulated.
     pub cases: Vec<CaseFigures>,
     /// Every case that was repeated with kernel flows.
     pub live: Vec<CaseFigures>,
@@ -61,7 +61,7 @@ pub struct CriterionResult {
     /// The heading that the RFC has it under.
     pub group: String,
     pub title: String,
-    /// What the RFC asks, in our words.
+    /// The RFC's question, in our words.
     pub asks: String,
     pub verdict: Verdict,
     /// Why it is not applicable, or which checks raise the concern.
@@ -140,7 +140,8 @@ impl<'a> World<'a> {
     fn new(cells: &'a [Cell], algorithm: &str, is_live: bool) -> World<'a> {
         let (own, references) =
             if is_live { (Datapath::Ebpf, Datapath::Kernel) } else { (Datapath::Sim, Datapath::Sim) };
-        let key = |cell: &'a Cell| ((cell.case.as_str(), cell.algorithm.as_str(), cell.datapath), &cell.figures);
+        let key =
+            |cell: &'a Cell| ((cell.case.as_str(), cell.algorithm.as_str(), cell.datapath), &cell.figures);
         World {
             cells: cells.iter().map(key).collect(),
             evaluated: Contender { algorithm: algorithm.to_owned(), datapath: own },
@@ -302,18 +303,16 @@ fn why(checks: &[CheckResult], verdict: Verdict) -> String {
     }
 }
 
-fn check_result(
-    check: &Check,
-    worlds: &[World<'_>; 2],
-    command: &dyn Fn(&str) -> String,
-) -> CheckResult {
+fn check_result(check: &Check, worlds: &[World<'_>; 2], command: &dyn Fn(&str) -> String) -> CheckResult {
     let [world, live] = worlds;
     let simulated = world.judge(check);
-    let worst = world.values(check).into_iter().reduce(|a, b| if check.bound.is_worse(b.1, a.1) { b } else { a });
+    let worst =
+        world.values(check).into_iter().reduce(|a, b| if check.bound.is_worse(b.1, a.1) { b } else { a });
     let Contender { algorithm, datapath } = &world.evaluated;
     let others = REFERENCES.iter().filter(|name| *name != algorithm);
     let own = world.reference(check, algorithm, *datapath);
-    let references = own.into_iter().chain(others.filter_map(|name| world.reference(check, name, world.references)));
+    let references =
+        own.into_iter().chain(others.filter_map(|name| world.reference(check, name, world.references)));
     let (title, unit) = check.metric.title();
     CheckResult {
         set: check.set.name().to_owned(),
@@ -390,8 +389,11 @@ fn case_figures(
             Some(at) => at,
             None => {
                 let case: Case = cell.case.parse()?;
-                let plan =
-                    case.plan(&[Contender::simulated(&evaluated.algorithm)], ground.algorithms, ground.traces)?;
+                let plan = case.plan(
+                    &[Contender::simulated(&evaluated.algorithm)],
+                    ground.algorithms,
+                    ground.traces,
+                )?;
                 let link = plan.scenarios.first().map(|s| s.link.to_string()).unwrap_or_default();
                 cases.push(CaseFigures {
                     case: cell.case.clone(),
@@ -484,7 +486,10 @@ mod tests {
             "mean queueing delay, deep: 9.18 [9.18, 9.18], at most 1.25 of the standards'"
         );
         let starved = &found("starvation").checks[0];
-        assert_eq!(starved.text(), "its slowest flow, jitter-one: 0.08 [0.08, 0.08], at least 0.2 of its fastest");
+        assert_eq!(
+            starved.text(),
+            "its slowest flow, jitter-one: 0.08 [0.08, 0.08], at least 0.2 of its fastest"
+        );
         let worst = starved.worst.as_ref().unwrap();
         assert_eq!(worst.command, "ccplane evaluate copa --case jitter-one/0");
         assert!(found("multicast").why.starts_with("out of the RFC's scope"));
@@ -528,7 +533,9 @@ mod tests {
                 }
                 return;
             }
-            Value::Array(values) => return values.iter().for_each(|value| schema(&format!("{path}[]"), value, found)),
+            Value::Array(values) => {
+                return values.iter().for_each(|value| schema(&format!("{path}[]"), value, found));
+            }
             Value::Null => "null",
             Value::Bool(_) => "bool",
             Value::Number(_) => "number",
@@ -561,9 +568,14 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        for (value, text) in
-            [(0.0, "0"), (0.123_45, "0.123"), (12.345, "12.3"), (1234.4, "1234"), (0.5, "0.5"), (100.0, "100")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.123_45, "0.123"),
+            (12.345, "12.3"),
+            (1234.4, "1234"),
+            (0.5, "0.5"),
+            (100.0, "100"),
+        ] {
             assert_eq!(figure(value), text);
         }
     }

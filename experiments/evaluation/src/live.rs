@@ -34,7 +34,8 @@ pub struct LiveConfig<'a> {
 fn contenders(algorithm: &str) -> Vec<Contender> {
     let known = host::kernel_algorithms();
     let references = REFERENCES.iter().filter(|name| known.iter().any(|k| k == **name));
-    let kernels = references.map(|name| Contender { algorithm: (*name).to_owned(), datapath: Datapath::Kernel });
+    let kernels =
+        references.map(|name| Contender { algorithm: (*name).to_owned(), datapath: Datapath::Kernel });
     let own = Contender { algorithm: algorithm.to_owned(), datapath: Datapath::Ebpf };
     std::iter::once(own).chain(kernels).collect()
 }
@@ -139,10 +140,14 @@ mod tests {
             sets
         });
         // What is simulated only is left out, and so is what is too fast.
-        for absent in ["jitter-one", "acks-one", "own-rtts", "short-cubic", "rare-acks", "lying-receiver", "incast"] {
+        for absent in
+            ["jitter-one", "acks-one", "own-rtts", "short-cubic", "rare-acks", "lying-receiver", "incast"]
+        {
             assert!(!sets.contains_key(absent), "{absent}");
         }
-        for present in ["heavy-loss", "blackout", "beside-cubic", "real-time", "policer", "reordered", "codel"] {
+        for present in
+            ["heavy-loss", "blackout", "beside-cubic", "real-time", "policer", "reordered", "codel"]
+        {
             assert!(sets.get(present).is_some_and(|n| *n >= 6), "{present}: {sets:?}");
         }
         let quarter = live_cases(&all, 0.25, "copa", ground);

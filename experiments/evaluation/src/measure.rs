@@ -244,7 +244,11 @@ mod tests {
     use ccplane_results::{Completion, DatagramsUse, LinkUse, Percentiles};
 
     fn flow(background: bool, throughput_bps: u64) -> FlowResult {
-        FlowResult { background: background.then(|| "cubic".to_owned()), throughput_bps, ..FlowResult::default() }
+        FlowResult {
+            background: background.then(|| "cubic".to_owned()),
+            throughput_bps,
+            ..FlowResult::default()
+        }
     }
 
     fn figures(case: &str, measured: &Measured) -> Figures {
@@ -258,7 +262,13 @@ mod tests {
     #[test]
     fn figures_follow_from_flows_and_the_link() {
         let queue_delay_us = Percentiles { mean: 7000, p95: 9000, ..Percentiles::default() };
-        let link = LinkUse { departed_pkts: 600, dropped_pkts: 300, lost_pkts: 100, queue_delay_us, ..LinkUse::default() };
+        let link = LinkUse {
+            departed_pkts: 600,
+            dropped_pkts: 300,
+            lost_pkts: 100,
+            queue_delay_us,
+            ..LinkUse::default()
+        };
         let measured = Measured {
             link: Some(link),
             flows: vec![flow(false, 3_000_000), flow(false, 1_000_000), flow(true, 8_000_000)],
@@ -269,7 +279,10 @@ mod tests {
         assert_eq!((f.throughput_bps, f.dropped_ppm, f.least_ppm), (4_000_000, 300_000, 333_333));
         assert_eq!((f.fair_share_ppm, f.rival_bps, f.jain_ppm), (500_000, Some(8_000_000), 800_000));
         assert_eq!((f.queue_us, f.p95_queue_us, f.packets_per_1000_s), (7000, 9000, 1000 * 1000 / 35));
-        assert_eq!((f.p95_fct_us, f.unfinished_ppm, f.beside_fct_us, f.datagram_loss_ppm), (None, None, None, None));
+        assert_eq!(
+            (f.p95_fct_us, f.unfinished_ppm, f.beside_fct_us, f.datagram_loss_ppm),
+            (None, None, None, None)
+        );
         assert!(f.packets_per_1000_rtts > 0 && f.packets_per_1000_rtts < f.packets_per_1000_s, "{f:?}");
         assert!(f.goodput_ppm > 0, "{f:?}");
     }
@@ -277,13 +290,17 @@ mod tests {
     /// Those that never end are the longest; those that start late beside others do not count.
     #[test]
     fn short_flows_count_by_their_time() {
-        let completion = |start_s: u64, fct_us| Completion { start_us: start_s * 1_000_000, bytes: 1, fct_us };
+        let completion =
+            |start_s: u64, fct_us| Completion { start_us: start_s * 1_000_000, bytes: 1, fct_us };
         let flows = vec![completion(1, 10_000), completion(2, 30_000), completion(19, 20_000)];
         let all = Completions { distribution: String::new(), flows, unfinished: 1 };
         let measured = Measured {
             completions: Some(all.clone()),
             background_completions: Some(all),
-            datagrams: vec![DatagramsUse { sent: 80, delivered: 60 }, DatagramsUse { sent: 20, delivered: 20 }],
+            datagrams: vec![
+                DatagramsUse { sent: 80, delivered: 60 },
+                DatagramsUse { sent: 20, delivered: 20 },
+            ],
             ..Measured::default()
         };
         // A run of 20 s, of which flows beside count that start in the first 15.
@@ -295,7 +312,8 @@ mod tests {
 
     #[test]
     fn values_have_their_units_and_names() {
-        let figures = Figures { throughput_bps: 2_500_000, queue_us: 1500, dropped_ppm: 20_000, ..Figures::default() };
+        let figures =
+            Figures { throughput_bps: 2_500_000, queue_us: 1500, dropped_ppm: 20_000, ..Figures::default() };
         assert_eq!(Metric::Throughput.value(&figures), Some(2.5));
         assert_eq!(Metric::Queue.value(&figures), Some(1.5));
         assert_eq!(Metric::Dropped.value(&figures), Some(0.02));

@@ -84,9 +84,8 @@ impl Play {
     pub(crate) fn digest(&self, ground: Ground<'_>) -> String {
         let mut digest = Sha256::new();
         digest.update(self.case.text(std::slice::from_ref(&self.contender)));
-        let counts = |a: &&Arc<dyn Algorithm>| {
-            a.name() == self.contender.algorithm || REFERENCES.contains(&a.name())
-        };
+        let counts =
+            |a: &&Arc<dyn Algorithm>| a.name() == self.contender.algorithm || REFERENCES.contains(&a.name());
         for algorithm in ground.algorithms.iter().filter(counts) {
             for program in algorithm.programs() {
                 digest.update(program.name);

@@ -17,7 +17,7 @@ macro_rules! sets {
         }
 
         impl ScenarioSet {
-            /// All of them.
+            /// All sets, in the criteria's order.
             pub const ALL: &[ScenarioSet] = &[$(ScenarioSet::$variant),*];
 
             /// As cases spell it.
@@ -157,7 +157,8 @@ struct Ranges {
 }
 
 /// Links of the general Internet whose runs are long or have many flows.
-const SHARED: Ranges = Ranges { mbit: (4.0, 60.0), rtt_ms: (10.0, 100.0), bdp: (0.5, 4.0), least_packets: 16 };
+const SHARED: Ranges =
+    Ranges { mbit: (4.0, 60.0), rtt_ms: (10.0, 100.0), bdp: (0.5, 4.0), least_packets: 16 };
 /// Those of one flow.
 const SINGLE: Ranges = Ranges { mbit: (2.0, 100.0), rtt_ms: (5.0, 150.0), bdp: (0.5, 4.0), least_packets: 8 };
 /// Those of all rates and round trips.
@@ -190,7 +191,9 @@ impl ScenarioSet {
     pub(crate) fn draw(self, draw: &mut Draw, contender: &str) -> Spec {
         match self {
             ScenarioSet::HeavyLoss | ScenarioSet::Blackout | ScenarioSet::Crowd => self.collapse(draw),
-            ScenarioSet::Deep | ScenarioSet::Shallow | ScenarioSet::Own | ScenarioSet::OwnRtts => self.own(draw),
+            ScenarioSet::Deep | ScenarioSet::Shallow | ScenarioSet::Own | ScenarioSet::OwnRtts => {
+                self.own(draw)
+            }
             ScenarioSet::Short | ScenarioSet::ShortOwn | ScenarioSet::ShortCubic | ScenarioSet::LongCubic => {
                 self.short(draw, contender)
             }
@@ -201,9 +204,10 @@ impl ScenarioSet {
             ScenarioSet::RadioLoss | ScenarioSet::Fading | ScenarioSet::Wifi | ScenarioSet::Circuits => {
                 self.radio(draw)
             }
-            ScenarioSet::JitterOne | ScenarioSet::AcksOne | ScenarioSet::RareAcks | ScenarioSet::LyingReceiver => {
-                self.ends(draw)
-            }
+            ScenarioSet::JitterOne
+            | ScenarioSet::AcksOne
+            | ScenarioSet::RareAcks
+            | ScenarioSet::LyingReceiver => self.ends(draw),
             ScenarioSet::DelaySteps | ScenarioSet::Outages | ScenarioSet::PathChanges => self.changes(draw),
             ScenarioSet::Incast => incast(draw),
             _ => Spec::new(PLAIN_S, self.link(draw)),
@@ -279,7 +283,8 @@ impl ScenarioSet {
                 Spec::new((40, 5), Wire::draw(draw, &ranges).text())
             }
             ScenarioSet::Shallow => {
-                let ranges = Ranges { mbit: (5.0, 100.0), rtt_ms: (10.0, 150.0), bdp: (0.1, 0.5), least_packets: 8 };
+                let ranges =
+                    Ranges { mbit: (5.0, 100.0), rtt_ms: (10.0, 150.0), bdp: (0.1, 0.5), least_packets: 8 };
                 let (wire, flows) = (Wire::draw(draw, &ranges), draw.of(&[1u32, 2, 4, 8]));
                 Spec::new((30, 5), format!("{}\n[traffic]\nflows = {flows}\n", wire.text()))
             }
@@ -313,7 +318,9 @@ impl ScenarioSet {
             ScenarioSet::ShortCubic => Spec::new((40, 5), wire + &background("cubic")),
             _ => {
                 let flows = draw.of(&[1u32, 2]);
-                let long = format!("\n[[background]]\nalgorithm = \"cubic\"\ndatapath = \"kernel\"\nflows = {flows}\n");
+                let long = format!(
+                    "\n[[background]]\nalgorithm = \"cubic\"\ndatapath = \"kernel\"\nflows = {flows}\n"
+                );
                 Spec::new((30, 5), wire + &traffic(load) + &long)
             }
         }
@@ -362,7 +369,8 @@ impl ScenarioSet {
                 Spec::new(PLAIN_S, wire + &keys)
             }
             ScenarioSet::Fading => {
-                let (kbit, every_ms) = (draw.scaled(1000.0, 40_000.0) as u32, draw.scaled(20.0, 1000.0) as u32);
+                let (kbit, every_ms) =
+                    (draw.scaled(1000.0, 40_000.0) as u32, draw.scaled(20.0, 1000.0) as u32);
                 let (rtt_ms, bdps) = (draw.scaled(20.0, 150.0), draw.scaled(1.0, 8.0));
                 let packets = bdps * bdp_packets(f64::from(kbit) / 1000.0, rtt_ms);
                 Spec::new((40, 5), trace(format!("fading:{kbit}:{every_ms}:{seed}"), rtt_ms, packets))
@@ -435,8 +443,9 @@ impl ScenarioSet {
                 _ => {
                     let (mbit, delay_ms) =
                         (wire.mbit * draw.scaled(0.25, 4.0), wire.rtt_ms / 2.0 * draw.scaled(0.5, 3.0));
-                    changes
-                        .push(format!("{{ at_s = {at_s:.1}, rate_mbit = {mbit:.3}, delay_ms = {delay_ms:.3} }}"));
+                    changes.push(format!(
+                        "{{ at_s = {at_s:.1}, rate_mbit = {mbit:.3}, delay_ms = {delay_ms:.3} }}"
+                    ));
                     at_s += draw.between(5.0, 10.0);
                 }
             }

@@ -42,13 +42,13 @@ pub enum StoreError {
     Version { path: PathBuf },
 }
 
-/// The first line.
+/// The first line of a file.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     cells: u32,
 }
 
-/// Case, algorithm, datapath.
+/// The names of case and algorithm, and the datapath.
 type Key = (String, String, Datapath);
 
 fn key(cell: &Cell) -> Key {

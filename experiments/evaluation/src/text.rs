@@ -107,7 +107,10 @@ fn section(text: &mut String, evaluation: &Evaluation, criterion: &CriterionResu
             references(check),
             check.live.as_ref().map_or_else(|| "-".to_owned(), |l| format!("{} ({})", interval(l), l.cases)),
             marked(check.verdict),
-            check.worst.as_ref().map_or_else(|| "-".to_owned(), |w| format!("{}: `{}`", figure(w.value), w.command))
+            check
+                .worst
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |w| format!("{}: `{}`", figure(w.value), w.command))
         );
     }
 }

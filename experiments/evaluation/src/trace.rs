@@ -50,8 +50,8 @@ fn phase_ms(ms: u64) -> u32 {
     u32::try_from(ms.clamp(1, MAX_PHASE_MS)).unwrap_or(u32::MAX)
 }
 
-/// A minute in which the rate walks at random on a logarithmic scale around its mean, and now and then stops, as of a radio link
-/// whose station moves.
+/// A minute in which the rate walks at random on a logarithmic scale around its mean, as of a moving station. Now and then it
+/// stops.
 fn fading(kbit: u64, every_ms: u64, seed: u64) -> Vec<Step> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let duration_ms = phase_ms(every_ms);

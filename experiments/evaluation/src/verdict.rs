@@ -66,7 +66,7 @@ impl Bound {
         }
     }
 
-    /// In words.
+    /// Says the side in words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ fn interval(values: &[f64]) -> (f64, f64) {
     (means[TAIL], means[RESAMPLES - 1 - TAIL])
 }
 
-/// The ratio of a value to the worst of the standards' in the same case, as a logarithm, whose mean over cases is that of a geometric mean.
+/// The logarithm of a value's ratio to the worst of the standards' in the same case; means over cases are geometric ones of the ratios.
 /// A case in which it does better than they do counts as equal: no gain on one link makes up for a harm on another.
 #[must_use]
 pub fn relative(value: f64, standards: &[f64], grain: f64, bound: Bound) -> Option<f64> {
@@ -155,7 +155,11 @@ mod tests {
         assert_eq!(judge(&[], AtMost, 1.0), None);
         assert_eq!(verdict(&[0.1, 0.2, 0.3, 0.2], AtMost, 0.5), (Pass, true));
         assert_eq!(verdict(&[0.9, 0.8, 0.9, 0.9], AtMost, 0.5), (Concern, true));
-        assert_eq!(verdict(&[0.1, 0.9, 0.1, 0.1], AtMost, 0.5), (Concern, false), "a twentieth of the resamples is above");
+        assert_eq!(
+            verdict(&[0.1, 0.9, 0.1, 0.1], AtMost, 0.5),
+            (Concern, false),
+            "a twentieth of the resamples is above"
+        );
         assert_eq!(verdict(&[0.9, 0.8, 0.9, 0.9], AtLeast, 0.5), (Pass, true));
         assert_eq!(verdict(&[0.1, 0.2, 0.1, 0.2], AtLeast, 0.5), (Concern, true));
         // Two cases decide nothing, however good; on the limit is within it.
@@ -170,7 +174,10 @@ mod tests {
         let judged = judge(&values, Bound::AtMost, 5.0).unwrap();
         let error = 1.96 * 2.887 / 10.0;
         assert_eq!((judged.cases, judged.mean), (100, 4.5));
-        assert!((judged.low - (4.5 - error)).abs() < 0.1 && (judged.high - (4.5 + error)).abs() < 0.1, "{judged:?}");
+        assert!(
+            (judged.low - (4.5 - error)).abs() < 0.1 && (judged.high - (4.5 + error)).abs() < 0.1,
+            "{judged:?}"
+        );
     }
 
     #[test]

@@ -264,7 +264,8 @@ struct Jitters {
 
 impl Jitters {
     fn of(simulation: &Simulation) -> Jitters {
-        let mut us: Vec<u64> = simulation.flows.iter().map(|f| f.own.jitter_us).filter(|us| *us > 0).collect();
+        let mut us: Vec<u64> =
+            simulation.flows.iter().map(|f| f.own.jitter_us).filter(|us| *us > 0).collect();
         us.sort_unstable();
         us.dedup();
         Jitters { first_link: simulation.links.len(), us }
@@ -433,7 +434,12 @@ mod tests {
     #[test]
     fn what_is_a_flows_own_is_not_the_others() {
         let mut simulation = simulation();
-        let other = SimFlow { start_us: 0, stop_us: None, algorithm: "reno".to_owned(), ..simulation.flows[1].clone() };
+        let other = SimFlow {
+            start_us: 0,
+            stop_us: None,
+            algorithm: "reno".to_owned(),
+            ..simulation.flows[1].clone()
+        };
         simulation.flows[1] = other;
         let rtts = |own: OwnPath| {
             let mut simulation = simulation.clone();

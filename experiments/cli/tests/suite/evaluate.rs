@@ -19,8 +19,12 @@ fn a_worst_case_is_repeated_alone() {
     let arguments = ["vegas", "--criterion", "data-centres", "--cases", "3", "--results", results];
     let shown = evaluate(&arguments);
     assert!(shown.contains("data-centres") && shown.trim().ends_with("vegas.html"), "{shown}");
-    let report: Value = serde_json::from_str(&fs::read_to_string(directory.path().join("vegas.json")).unwrap()).unwrap();
-    assert_eq!((report["schema"].as_u64(), report["criteria"][0]["section"].as_str()), (Some(1), Some("7.11")));
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(directory.path().join("vegas.json")).unwrap()).unwrap();
+    assert_eq!(
+        (report["schema"].as_u64(), report["criteria"][0]["section"].as_str()),
+        (Some(1), Some("7.11"))
+    );
     let worst = &report["criteria"][0]["checks"][0]["worst"];
     let (case, command) = (worst["case"].as_str().unwrap(), worst["command"].as_str().unwrap());
     let (_, arguments) = command.split_once(" evaluate ").unwrap();
@@ -49,7 +53,9 @@ fn criteria_are_listed_and_cases_shown_and_drawn() {
     let directory = tempfile::tempdir().unwrap();
     let results = directory.path().to_str().unwrap();
     let listed = evaluate(&["--list"]);
-    assert!(listed.contains("starvation (5.2, 7.3)") && listed.contains("not applicable: out of the RFC's scope"));
+    assert!(
+        listed.contains("starvation (5.2, 7.3)") && listed.contains("not applicable: out of the RFC's scope")
+    );
     let plan = evaluate(&["reno", "--case", "jitter-one/2", "--show"]);
     assert!(plan.contains("extra_jitter_ms = [0, ") && plan.contains("algorithm = \"cubic\""), "{plan}");
     let page = evaluate(&["reno", "--case", "incast/1", "--plots", "--results", results]);

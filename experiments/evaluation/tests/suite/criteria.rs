@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ccplane_evaluation::{
-    Case, Criterion, CriterionResult, Evaluation, Ground, Play, Provenance, Store, Traces, Verdict, contenders, page,
-    play, text,
+    Case, Criterion, CriterionResult, Evaluation, Ground, Play, Provenance, Store, Traces, Verdict,
+    contenders, page, play, text,
 };
 
 /// An algorithm's evaluation by one criterion, with so many cases of each set, on so many cores.

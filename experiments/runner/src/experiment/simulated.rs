@@ -63,9 +63,7 @@ pub(super) fn run(
             states.beside = learner.as_deref_mut();
             sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
         }
-        None => {
-            sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut())
-        }
+        None => sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut()),
     };
     beaten?;
     let done = done?;
@@ -373,7 +371,8 @@ fn measured(
             // Background is stopped at its end, also where it has not completed.
             let stopped_us = flow.stop_us.map(|stop_us| stop_us.saturating_sub(flow.start_us));
             let of = if stopped_us.is_some() { &mut beside } else { &mut short };
-            let took_us = done.datapath.completion_us(*id).filter(|us| stopped_us.is_none_or(|stop| *us < stop));
+            let took_us =
+                done.datapath.completion_us(*id).filter(|us| stopped_us.is_none_or(|stop| *us < stop));
             if flow.start_us < job.plan.warmup_ms * 1000 {
                 continue;
             }

@@ -9,9 +9,9 @@ use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_core::Companion;
 use ccplane_evaluation::{
-    CRITERIA, Case, Cell, ConformanceCase, Conformed, Contender, Criterion, Evaluation, EvaluationError, Ground,
-    Kind, LiveConfig, Metric, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform, contenders, live,
-    live_cases, page, play, text,
+    CRITERIA, Case, Cell, ConformanceCase, Conformed, Contender, Criterion, Evaluation, EvaluationError,
+    Ground, Kind, LiveConfig, Metric, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform,
+    contenders, live, live_cases, page, play, text,
 };
 use ccplane_runner::experiment::agents::NoAgents;
 use ccplane_runner::experiment::{self, Options, Progress};
@@ -94,7 +94,10 @@ fn criteria(args: &EvaluateArgs) -> Result<Vec<&'static Criterion>, EvaluationEr
 fn list() -> String {
     let mut text = String::new();
     for criterion in CRITERIA {
-        text.push_str(&format!("{} ({}): {}\n  {}\n", criterion.name, criterion.section, criterion.title, criterion.asks));
+        text.push_str(&format!(
+            "{} ({}): {}\n  {}\n",
+            criterion.name, criterion.section, criterion.title, criterion.asks
+        ));
         if let Kind::NotApplicable(why) = criterion.kind {
             text.push_str(&format!("  not applicable: {why}\n"));
         }
@@ -181,8 +184,12 @@ impl Session<'_> {
         let mut agents = OwnAgents { located: self.args.place.locate(None)? };
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
         let command = command_line();
-        let config =
-            LiveConfig { directory: &directory, command: &command, force: self.args.force, stopped: &stopped };
+        let config = LiveConfig {
+            directory: &directory,
+            command: &command,
+            force: self.args.force,
+            stopped: &stopped,
+        };
         for case in live_cases(cases, self.args.live, name, self.ground) {
             let mut progress = Progress::stderr();
             match live(case, name, self.ground, &config, &mut agents, &mut progress) {
@@ -204,8 +211,12 @@ impl Session<'_> {
         let mut agents = OwnAgents { located: self.args.place.locate(None)? };
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
         let command = command_line();
-        let config =
-            LiveConfig { directory: &directory, command: &command, force: self.args.force, stopped: &stopped };
+        let config = LiveConfig {
+            directory: &directory,
+            command: &command,
+            force: self.args.force,
+            stopped: &stopped,
+        };
         let (links, repeats) = if self.args.quick { QUICK_CONFORMANCE } else { CONFORMANCE };
         let mut found = Vec::new();
         for number in 0..links {
@@ -270,7 +281,9 @@ enum Conforming {
 /// The name of this command: that of an outside crate has its own.
 fn program() -> String {
     let path = std::env::args().next().unwrap_or_default();
-    Path::new(&path).file_name().map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned())
+    Path::new(&path)
+        .file_name()
+        .map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Repeats one case: prints its plan, draws it, or prints what each contender did.
@@ -303,14 +316,20 @@ fn one(args: &EvaluateArgs, case: Case, name: &str, ground: Ground<'_>) -> Resul
         };
         std::iter::once(cell.algorithm.clone()).chain(metrics.iter().map(value)).collect()
     };
-    let plan = case.plan(&[Contender::simulated(name)], ground.algorithms, ground.traces).map_err(Failure::input)?;
+    let plan =
+        case.plan(&[Contender::simulated(name)], ground.algorithms, ground.traces).map_err(Failure::input)?;
     let link = plan.scenarios.first().map(|s| s.link.to_string()).unwrap_or_default();
     let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
     print(&format!("{case}: {link}\n{}", super::table(&header, &rows)))
 }
 
 /// Runs one case as `ccplane run` does, and draws it.
-fn plots(args: &EvaluateArgs, case: Case, contenders: &[Contender], ground: Ground<'_>) -> Result<(), Failure> {
+fn plots(
+    args: &EvaluateArgs,
+    case: Case,
+    contenders: &[Contender],
+    ground: Ground<'_>,
+) -> Result<(), Failure> {
     let plan = case.plan(contenders, ground.algorithms, ground.traces).map_err(Failure::input)?;
     let name = case.to_string().replace('/', "-");
     let results: PathBuf = args.results.join(format!("{name}.jsonl"));

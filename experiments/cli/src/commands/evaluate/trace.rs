@@ -1,7 +1,9 @@
 //! A qlog trace of simulated flows, written as they are steered in virtual time.
 
 use ccplane_agent::failure::Failure;
-use ccplane_agent::qlog::{Bounded, Filter, Format, MAX_TRACE_BYTES, Subscription, Taps, channel, dropped, header};
+use ccplane_agent::qlog::{
+    Bounded, Filter, Format, MAX_TRACE_BYTES, Subscription, Taps, channel, dropped, header,
+};
 use ccplane_contract::Datapath;
 use ccplane_core::{Companion, Core, DatapathId, Driven};
 use std::fs::File;
@@ -11,7 +13,9 @@ use std::sync::atomic::Ordering;
 
 /// A trace that has reached its bound.
 #[derive(Debug, thiserror::Error)]
-#[error("the trace has {MAX_TRACE_BYTES} bytes, the most that one file gets: {left_out} later records are not in it")]
+#[error(
+    "the trace has {MAX_TRACE_BYTES} bytes, the most that one file gets: {left_out} later records are not in it"
+)]
 struct Incomplete {
     left_out: u64,
 }

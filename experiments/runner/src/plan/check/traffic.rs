@@ -73,7 +73,7 @@ fn bulk(source: &TrafficSource) -> Checked<Traffic> {
 /// Jitters of single flows in one plan: each is a link of the simulator's.
 const MAX_JITTERS: usize = 32;
 
-/// What the contender's single bulk flows have for themselves, beside their delays.
+/// Checks ways and receivers of the contender's single bulk flows.
 pub(super) fn own_paths(source: &TrafficSource) -> Checked<OwnPaths> {
     if source.extra_jitter_ms.len() > MAX_JITTERS {
         return refuse("traffic.extra_jitter_ms", format_args!("at most {MAX_JITTERS} are allowed"));
