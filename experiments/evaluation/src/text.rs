@@ -39,6 +39,32 @@ pub fn counts(evaluation: &Evaluation) -> String {
     )
 }
 
+/// Verdicts of several algorithms in one table of Markdown, for criteria that can be measured; the first one's criteria are the rows.
+#[must_use]
+pub fn summary(evaluations: &[Evaluation]) -> String {
+    let Some(first) = evaluations.first() else { return String::new() };
+    let names: Vec<String> = evaluations.iter().map(|e| cell(&e.algorithm)).collect();
+    let mut text =
+        format!("| criterion | section | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let of = |evaluation: &Evaluation, name: &str| {
+        let found = evaluation.criteria.iter().find(|criterion| criterion.name == name);
+        found.map_or_else(|| "-".to_owned(), |criterion| marked(criterion.verdict))
+    };
+    for criterion in first.criteria.iter().filter(|criterion| !criterion.checks.is_empty()) {
+        let verdicts: Vec<String> = evaluations.iter().map(|e| of(e, &criterion.name)).collect();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            cell(&criterion.title),
+            criterion.section,
+            verdicts.join(" | ")
+        );
+    }
+    let general: Vec<String> = evaluations.iter().map(|e| marked(e.general_use)).collect();
+    let _ = writeln!(text, "| General use: all of sections 5 and 6 | 6 | {} |", general.join(" | "));
+    text
+}
+
 /// The whole report but for the cases, which are in JSON and HTML.
 #[must_use]
 pub fn markdown(evaluation: &Evaluation) -> String {
@@ -156,6 +182,16 @@ mod tests {
         let table = table(&evaluation);
         assert_eq!(table.lines().count(), evaluation.criteria.len() + 3);
         assert!(table.contains("0 pass, "), "{table}");
+    }
+
+    #[test]
+    fn a_summary_has_a_column_for_each_algorithm() {
+        let text = summary(&[evaluation("copa", 1), evaluation("vegas", 10)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| criterion | section | copa | vegas |");
+        assert!(lines[2].ends_with("| 5.1.1, 5.2 | pass | **concern** |"), "{}", lines[2]);
+        assert!(lines.iter().all(|line| line.matches('|').count() == 5) && !text.contains("Multicast"));
+        assert_eq!(summary(&[]), "");
     }
 
     #[test]

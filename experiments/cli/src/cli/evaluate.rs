@@ -6,9 +6,9 @@ use std::path::PathBuf;
 /// Evaluate algorithms by the criteria of RFC 9743, with a verdict on each.
 ///
 /// Every criterion is a set of scenarios, drawn by number and simulated on all cores beside Reno, CUBIC and BBR; a verdict is pass or
-/// concern by the interval of a mean, or not applicable and why. Writes RESULTS/ALGORITHM.html, .md and .json. Runs are kept in a file
-/// of cells: an interrupted evaluation goes on when the same command is run again, and several share their references. Exit code 0 if
-/// the algorithms were evaluated, whatever the verdicts; 130 if it was interrupted.
+/// concern by the interval of a mean, or not applicable and why. Writes RESULTS/ALGORITHM.html, .md and .json, and of several
+/// algorithms a summary. Runs are kept in a file of cells: an interrupted evaluation goes on when the same command is run again, and
+/// several share their references. Exit code 0 if the algorithms were evaluated, whatever the verdicts; 130 if it was interrupted.
 #[derive(Args, Debug)]
 pub(crate) struct EvaluateArgs {
     #[command(flatten)]

@@ -14,8 +14,8 @@ use ccplane_evaluation::{
     contenders, live, live_cases, page, play, text,
 };
 use ccplane_runner::experiment::agents::NoAgents;
-use ccplane_runner::experiment::{self, Options, Progress};
-use ccplane_runner::host;
+use ccplane_runner::experiment::{self, ExperimentError, Options, Progress};
+use ccplane_runner::{host, missing_for_links};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::collections::BTreeSet;
@@ -49,6 +49,10 @@ pub(crate) fn evaluate(args: &EvaluateArgs, algorithms: &[Arc<dyn Algorithm>]) -
         return names.iter().try_for_each(|name| one(args, case, name, ground)).map(|()| ExitCode::SUCCESS);
     }
     let criteria = criteria(args).map_err(Failure::input)?;
+    let missing = if args.live > 0.0 { missing_for_links() } else { Vec::new() };
+    if !missing.is_empty() {
+        return Err(Failure::runtime(ExperimentError::Missing(missing)));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first one asks, the second one ends.
@@ -59,11 +63,18 @@ pub(crate) fn evaluate(args: &EvaluateArgs, algorithms: &[Arc<dyn Algorithm>]) -
     let store = Store::open(&cells, args.force).map_err(Failure::runtime)?;
     let here = host::here(command_line());
     let session = Session { args, criteria, ground, store: &store, stop: &stop, here };
+    let mut evaluations = Vec::new();
     for name in &names {
-        if !session.evaluate(name)? {
-            eprintln!("ccplane: interrupted; to go on: {}", command_line());
-            return Ok(ExitCode::from(SIGNALLED));
+        match session.evaluate(name)? {
+            Some(evaluation) => evaluations.push(evaluation),
+            None => {
+                eprintln!("ccplane: interrupted; to go on: {}", command_line());
+                return Ok(ExitCode::from(SIGNALLED));
+            }
         }
+    }
+    if evaluations.len() > 1 {
+        fs::write(args.results.join("summary.md"), text::summary(&evaluations))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,17 +131,17 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Evaluates one algorithm, and writes its report; false if it was interrupted.
-    fn evaluate(&self, name: &str) -> Result<bool, Failure> {
+    /// Evaluates one algorithm, and writes its report; `None` if it was interrupted.
+    fn evaluate(&self, name: &str) -> Result<Option<Evaluation>, Failure> {
         let cases = self.cases();
         let plays: Vec<Play> = cases
             .iter()
             .flat_map(|case| contenders(name).into_iter().map(|contender| Play { case: *case, contender }))
             .collect();
-        let Some(simulated) = self.simulate(name, &plays)? else { return Ok(false) };
-        let Some(kernel) = self.live(name, &cases)? else { return Ok(false) };
+        let Some(simulated) = self.simulate(name, &plays)? else { return Ok(None) };
+        let Some(kernel) = self.live(name, &cases)? else { return Ok(None) };
         let conformed = match self.conform(name)? {
-            Conforming::Stopped => return Ok(false),
+            Conforming::Stopped => return Ok(None),
             Conforming::NotAsked => None,
             Conforming::Done(conformed) => Some(conformed),
         };
@@ -142,8 +153,9 @@ impl Session<'_> {
             self.provenance(name),
             self.ground,
         );
-        self.write(&evaluation.map_err(Failure::runtime)?)?;
-        Ok(true)
+        let evaluation = evaluation.map_err(Failure::runtime)?;
+        self.write(&evaluation)?;
+        Ok(Some(evaluation))
     }
 
     /// Cases of each set, which the quick form has fewer of.
