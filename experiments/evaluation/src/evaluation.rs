@@ -39,7 +39,7 @@ pub struct Evaluation {
 }
 
 /// The program and command that made an evaluation.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Provenance {
     pub version: String,
     /// The commit of the source; empty when unknown.
