@@ -156,6 +156,9 @@ struct Ranges {
     least_packets: u32,
 }
 
+/// Packets of the path for each flow where losses have an absolute limit.
+const LEAST_WINDOW_PACKETS: u32 = 8;
+
 /// Links of the general Internet whose runs are long or have many flows.
 const SHARED: Ranges =
     Ranges { mbit: (4.0, 60.0), rtt_ms: (10.0, 100.0), bdp: (0.5, 4.0), least_packets: 16 };
@@ -221,7 +224,10 @@ impl ScenarioSet {
             ScenarioSet::Satellite => {
                 Ranges { mbit: (2.0, 50.0), rtt_ms: (500.0, 700.0), bdp: (0.25, 2.0), least_packets: 8 }
             }
-            ScenarioSet::Policer => Ranges { bdp: (1.0, 4.0), least_packets: 16, ..SINGLE },
+            // A policed rate that has room for a window.
+            ScenarioSet::Policer => {
+                Ranges { mbit: (10.0, 100.0), rtt_ms: (30.0, 150.0), bdp: (1.0, 4.0), least_packets: 16 }
+            }
             ScenarioSet::Constrained => Ranges { mbit: (0.02, 0.25), rtt_ms: (100.0, 1000.0), ..SINGLE },
             _ => SINGLE,
         };
@@ -233,7 +239,7 @@ impl ScenarioSet {
             ScenarioSet::DropHead => "queue = \"drophead\"\n".to_owned(),
             ScenarioSet::Policer => {
                 let mbit = draw.between(0.2, 0.8) * wire.mbit;
-                let bytes = (draw.scaled(10.0, 300.0) * mbit * 125.0).max(6000.0) as u64;
+                let bytes = (draw.scaled(10.0, 300.0) * mbit * 125.0).max(15_000.0) as u64;
                 format!("policer_mbit = {mbit:.3}\npolicer_bytes = {bytes}\n")
             }
             ScenarioSet::Jitter => format!("jitter_ms = {:.3}\n", draw.scaled(0.1, 1.0) * wire.rtt_ms / 2.0),
@@ -286,6 +292,9 @@ impl ScenarioSet {
                 let ranges =
                     Ranges { mbit: (5.0, 100.0), rtt_ms: (10.0, 150.0), bdp: (0.1, 0.5), least_packets: 8 };
                 let (wire, flows) = (Wire::draw(draw, &ranges), draw.of(&[1u32, 2, 4, 8]));
+                // With fewer packets of the path to a flow, a loss of one in ten is what any window has.
+                let most = bdp_packets(wire.mbit, wire.rtt_ms) / f64::from(LEAST_WINDOW_PACKETS);
+                let flows = flows.min(most as u32).max(1);
                 Spec::new((30, 5), format!("{}\n[traffic]\nflows = {flows}\n", wire.text()))
             }
             _ => {
