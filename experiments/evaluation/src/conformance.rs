@@ -165,13 +165,13 @@ mod tests {
     use ccplane_results::{FlowResult, Header, Host, Measured, Run};
 
     fn run(contender: &str, repeat: u32, mbit: u64, rtt_ms: u64) -> Run {
-        // Two samples in each window, which differ.
-        let t_ms: Vec<u64> = (1..=200).map(|n| n * 100).collect();
-        let shift = |n: &u64| n / 100 % 7 + u64::from(repeat) % 2;
+        // Samples that fill a rectangle without a pattern that windows could meet.
+        let n: Vec<u64> = (1..=200).collect();
+        let turn = u64::from(repeat);
         let series = Series {
-            throughput_bps: t_ms.iter().map(|n| (mbit + shift(n)) * 1_000_000).collect(),
-            srtt_us: t_ms.iter().map(|n| (rtt_ms + n / 100 % 5) * 1000).collect(),
-            t_ms,
+            t_ms: n.iter().map(|n| n * 100).collect(),
+            throughput_bps: n.iter().map(|n| (mbit + (n.pow(3) + turn) % 11) * 1_000_000).collect(),
+            srtt_us: n.iter().map(|n| (rtt_ms + (5 * n.pow(2) + turn) % 13) * 1000).collect(),
             ..Series::default()
         };
         let flow = FlowResult { series, ..FlowResult::default() };
@@ -219,7 +219,7 @@ mod tests {
     fn the_same_agrees_and_another_does_not() {
         let (same, other) = (agreement((20, 40)), agreement((20, 90)));
         assert!(
-            same.conformance > 0.8 && same.kernels_own > 0.5,
+            same.conformance > 0.8 && same.kernels_own > 0.3,
             "{} {}",
             same.conformance,
             same.kernels_own
