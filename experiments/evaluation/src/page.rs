@@ -75,8 +75,8 @@ fn badge(verdict: Verdict, is_clear: bool) -> Markup {
 
 /// Whether any check of a criterion is clearly a concern.
 fn is_clear(criterion: &CriterionResult) -> bool {
-    let concerns = criterion.checks.iter().filter_map(|check| check.simulated);
-    concerns.into_iter().any(|judged| judged.verdict == Verdict::Concern && judged.is_clear)
+    let mut judged = criterion.checks.iter().filter_map(|check| check.simulated);
+    judged.any(|judged| judged.verdict == Verdict::Concern && judged.is_clear)
 }
 
 fn verdicts(criteria: &[CriterionResult]) -> Markup {

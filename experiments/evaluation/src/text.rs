@@ -177,8 +177,8 @@ mod tests {
         }
         // Rows of one table have as many cells as its head.
         let cells = |line: &str| line.matches('|').count() - line.matches("\\|").count();
-        let checks = text.lines().filter(|line| line.contains("`ccplane evaluate")).map(cells);
-        assert!(checks.into_iter().all(|n| n == 9));
+        let mut checks = text.lines().filter(|line| line.contains("`ccplane evaluate")).map(cells);
+        assert!(checks.all(|n| n == 9));
         let table = table(&evaluation);
         assert_eq!(table.lines().count(), evaluation.criteria.len() + 3);
         assert!(table.contains("0 pass, "), "{table}");
