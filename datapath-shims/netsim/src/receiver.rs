@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn a_receiver_that_lies_reports_no_hole() {
         let mut r = Receiver::new(Acks { conceals_losses: true, ..Acks::EACH });
-        let acks: Vec<(u64, u64)> = [0, 3, 2, 4, 4 + MAX_AHEAD_SEGMENTS]
+        let acks: Vec<(u64, u64)> = [0, 3, 2, 4, 5 + MAX_AHEAD_SEGMENTS]
             .map(|seq| {
                 r.on_segment(0, segment(seq), 1500, false);
                 r.acknowledge()
