@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench evaluations fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -30,6 +30,11 @@ attack: ## every attack of the tests in full: other users, hostile peers, dying 
 bench: build ## every figure; needs root and a quiet machine
 	cargo build --release --quiet -p ccplane-oracle
 	$(CCPLANE) bench --all
+
+evaluations: build ## every algorithm by the criteria of RFC 9743, in experiments/evaluations; LIVE (0.02) of the cases live, so as root on a quiet machine
+	mkdir -p target/evaluations
+	$(CCPLANE) evaluate --all --live $${LIVE:-0.02} --results target/evaluations
+	cp target/evaluations/*.html target/evaluations/*.md target/evaluations/*.json experiments/evaluations/
 
 fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each, or FUZZ_COUNT inputs each; says how many inputs each has had
 	@.ci/fuzz $(if $(FUZZ_COUNT),--count $(FUZZ_COUNT),$${FUZZ_SECONDS:-60})

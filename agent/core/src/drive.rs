@@ -54,4 +54,9 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
 pub trait Companion {
     /// Takes rows and decisions from `core` and may propose snapshots; `now_us` is the core's time, microseconds.
     fn turned(&mut self, core: &mut Core, now_us: u64);
+
+    /// Makes the turn: as [`drive`], but for a companion that watches what passes between the core and the datapath.
+    fn drive(&mut self, core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
+        drive(core, id, datapath, now_us)
+    }
 }

@@ -205,15 +205,18 @@ pub struct Acks {
     /// twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`). And whether a segment by which the offered
     /// window grows is acknowledged at once, as by Linux (`tcp_grow_window`).
     pub compress: bool,
+    /// Whether the receiver lies: it acknowledges what never arrived, so that its sender hears of no loss (Savage et al., CCR 1999,
+    /// section 4.3: optimistic acknowledgements, here of holes only).
+    pub conceals_losses: bool,
 }
 
 impl Acks {
     /// Each segment at once.
-    pub const EACH: Acks = Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0, compress: false };
+    pub const EACH: Acks =
+        Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0, compress: false, conceals_losses: false };
     /// As Linux does for bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
     /// start (`TCP_MAX_QUICKACKS`).
-    pub const LINUX: Acks =
-        Acks { every: 2, delay_ns: 40_000_000, quick: 16, aggregate_ns: 0, compress: false };
+    pub const LINUX: Acks = Acks { every: 2, delay_ns: 40_000_000, quick: 16, ..Acks::EACH };
 }
 
 impl Default for Acks {

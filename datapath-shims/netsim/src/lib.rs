@@ -38,8 +38,8 @@ pub mod trace;
 pub mod workload;
 
 pub use config::{
-    Acks, BurstLoss, Capacity, ConfigError, Discipline, Ingress, LinkChange, LinkConfig, Outage, PathConfig,
-    Policer, QueueLimit, Reorder,
+    Acks, BurstLoss, Capacity, ConfigError, Discipline, Ingress, LinkChange, LinkConfig, MAX_ACK_EVERY,
+    Outage, PathConfig, Policer, QueueLimit, Reorder,
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
 pub use link::LinkStats;

@@ -19,6 +19,8 @@ const COMPRESS_PART: u64 = 20;
 const SACK_BLOCKS: u16 = 3;
 const SACK_OPTION_BYTES: u16 = 4;
 const SACK_BLOCK_BYTES: u16 = 8;
+/// The transmission of a segment that a receiver claims without having it.
+const CLAIMED_TX: u64 = u64::MAX;
 /// The window that Linux offers first, and the most that it grows to by default: `tcp_rmem`, of which buffers' overhead takes
 /// a third.
 const FIRST_WINDOW_BYTES: u64 = 65_535;
@@ -200,6 +202,9 @@ impl Receiver {
         self.stats.overtaken += u64::from(tx.saturating_add(1) < self.next_tx);
         self.next_tx = self.next_tx.max(tx.saturating_add(1));
         self.stats.marked += u64::from(marked);
+        if self.acks.conceals_losses {
+            self.conceal(seq);
+        }
         let in_order = seq == self.cumulative && self.ahead.is_empty();
         let before = self.cumulative;
         let behind_hole = seq > self.cumulative;
@@ -229,6 +234,16 @@ impl Receiver {
         // A full segment with PSH is acknowledged when it is read (`ICSK_ACK_PUSHED`, `__tcp_cleanup_rbuf`).
         let is_pushed = push && bytes >= self.largest_bytes;
         self.may_wait(now_ns, bytes, has_grown || is_pushed)
+    }
+
+    /// Claims every segment below `seq` that has not arrived, as transmissions that their sender cannot know.
+    fn conceal(&mut self, seq: u64) {
+        // A segment that is too far ahead to keep is refused, hole or not.
+        if seq <= self.cumulative || seq - self.cumulative >= MAX_AHEAD_SEGMENTS {
+            return;
+        }
+        let missing = std::mem::replace(&mut self.cumulative, seq)..seq;
+        self.log.extend(missing.map(|seq| Delivery { seq, tx: CLAIMED_TX, marked: false }));
     }
 
     /// As `__tcp_ack_snd_check` in Linux's tcp_input.c.
@@ -471,6 +486,24 @@ mod tests {
         r.take_log(acks[1].1, &mut log);
         r.take_log(acks[4].1, &mut log);
         assert_eq!(log.iter().map(|d| d.seq).collect::<Vec<_>>(), [0, 2, 3, 5, 1]);
+    }
+
+    /// A sender hears that all has arrived, whatever was lost; what comes late after all is a duplicate.
+    #[test]
+    fn a_receiver_that_lies_reports_no_hole() {
+        let mut r = Receiver::new(Acks { conceals_losses: true, ..Acks::EACH });
+        let acks: Vec<(u64, u64)> = [0, 3, 2, 4, 5 + MAX_AHEAD_SEGMENTS]
+            .map(|seq| {
+                r.on_segment(0, segment(seq), 1500, false);
+                r.acknowledge()
+            })
+            .to_vec();
+        assert_eq!(acks, [(1, 1), (4, 4), (4, 5), (5, 6), (5, 6)]);
+        assert_eq!((r.stats().duplicates, r.stats().refused, r.sack_bytes()), (1, 1, 0));
+        let mut log = Vec::new();
+        r.take_log(4, &mut log);
+        let told: Vec<(u64, u64)> = log.iter().map(|d| (d.seq, d.tx)).collect();
+        assert_eq!(told, [(0, 0), (1, CLAIMED_TX), (2, CLAIMED_TX), (3, 3)]);
     }
 
     proptest! {

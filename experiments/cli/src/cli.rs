@@ -1,6 +1,7 @@
 //! The command line: each flag of `ccplane` is defined here or in a module below.
 
 mod distill;
+mod evaluate;
 mod host;
 mod league;
 mod new;
@@ -13,6 +14,7 @@ mod trace;
 mod train;
 
 pub(crate) use distill::*;
+pub(crate) use evaluate::*;
 pub(crate) use host::*;
 pub(crate) use league::*;
 pub(crate) use new::*;
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     Sim(SimArgs),
     Run(RunArgs),
     League(LeagueArgs),
+    Evaluate(EvaluateArgs),
     Quic(QuicArgs),
     Record(RecordArgs),
     Predict(PredictArgs),

@@ -62,6 +62,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Predict(args) => done(commands::predict(&args.command)),
         Command::Run(args) => commands::run(args, algorithms),
         Command::League(args) => commands::league(args, algorithms),
+        Command::Evaluate(args) => commands::evaluate(args, algorithms),
         Command::Bench(args) => commands::bench(args),
     }
 }

@@ -4,25 +4,29 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
 use crate::set::Set;
-use crate::traces::recordings;
 
 /// Shares of a range, in hundredths, that a set draws from: the ends are for sets that are used less.
 const INNER: [(Set, f64); 3] = [(Set::Training, 0.1), (Set::Validation, 0.05), (Set::Test, 0.0)];
 
-/// Random numbers of one link, and the part of each range that its set reaches.
-pub(crate) struct Draw {
+/// Random numbers of one link, and the part of each range that they reach.
+pub struct Draw {
     random: ChaCha8Rng,
-    set: Set,
     margin: f64,
 }
 
 impl Draw {
     /// Draws of a set; each `stream` has its own.
-    pub(crate) fn new(set: Set, stream: u64) -> Draw {
-        let mut random = ChaCha8Rng::seed_from_u64(set.seed());
-        random.set_stream(stream);
+    pub(crate) fn of_set(set: Set, stream: u64) -> Draw {
         let margin = INNER.iter().find(|(of, _)| *of == set).map_or(0.0, |(_, margin)| *margin);
-        Draw { random, set, margin }
+        Draw { margin, ..Draw::new(set.seed(), stream) }
+    }
+
+    /// Draws of a seed, from whole ranges; each `stream` has its own.
+    #[must_use]
+    pub fn new(seed: u64, stream: u64) -> Draw {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(stream);
+        Draw { random, margin: 0.0 }
     }
 
     /// Uniform in 0 to 1, without the ends that the set does not reach.
@@ -32,32 +36,27 @@ impl Draw {
     }
 
     /// Draws a number uniform between the two.
-    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
         rounded(low + (high - low) * self.share())
     }
 
     /// Uniform between the two on a logarithmic scale.
-    pub(crate) fn scaled(&mut self, low: f64, high: f64) -> f64 {
+    pub fn scaled(&mut self, low: f64, high: f64) -> f64 {
         rounded((low.ln() + (high / low).ln() * self.share()).exp())
     }
 
-    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    /// Draws one of the choices, of which there is at least one.
+    pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.random.next_u32() as usize % choices.len()]
     }
 
-    pub(crate) fn coin(&mut self) -> bool {
+    /// Draws one of two outcomes.
+    pub fn coin(&mut self) -> bool {
         self.random.next_u32() & 1 == 0
     }
 
-    /// One of the recorded drives that the set has.
-    pub(crate) fn recording(&mut self) -> String {
-        let names = recordings(self.set);
-        let n = self.random.next_u32() as usize % names.len();
-        names[n].clone()
-    }
-
     /// A seed that no other draw has.
-    pub(crate) fn seed(&mut self) -> u32 {
+    pub fn seed(&mut self) -> u32 {
         self.random.next_u32()
     }
 }
@@ -83,7 +82,7 @@ mod tests {
     #[test]
     fn only_the_test_reaches_the_ends() {
         let ends = |set| {
-            let all: Vec<f64> = (0..2000).map(|n| Draw::new(set, n).between(0.0, 100.0)).collect();
+            let all: Vec<f64> = (0..2000).map(|n| Draw::of_set(set, n).between(0.0, 100.0)).collect();
             all.iter().fold((f64::MAX, 0f64), |(low, high), v| (low.min(*v), high.max(*v)))
         };
         let (low, high) = ends(Set::Training);

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use crate::cell::Goal;
 use crate::draw::Draw;
 use crate::error::LeagueError;
+use crate::set::Set;
+use crate::traces::recordings;
 
 /// Rates of links, megabits per second.
 const MBIT: (f64, f64) = (0.5, 1000.0);
@@ -150,8 +152,8 @@ fn trace_link(name: &str, delay_ms: f64, queue_packets: u32) -> String {
 }
 
 impl Family {
-    /// Draws the next link of the family.
-    pub(crate) fn draw(self, draw: &mut Draw) -> Spec {
+    /// Draws the next link of the family; recorded drives are those of the set.
+    pub(crate) fn draw(self, draw: &mut Draw, set: Set) -> Spec {
         let plain = |tables: String| Spec { duration_s: 20, warmup_s: 0, tables };
         let wire = |draw: &mut Draw| Wire::draw(draw, MBIT, (0.5, 4.0), 4).text();
         match self {
@@ -172,8 +174,8 @@ impl Family {
                 plain(format!("{}jitter_ms = {jitter_ms:.3}\n", wire.text()))
             }
             Family::Policer => plain(policed(draw)),
-            Family::Cellular => Spec { duration_s: 40, warmup_s: 0, tables: cellular(draw) },
-            Family::Recorded => Spec { duration_s: 40, warmup_s: 0, tables: recorded(draw) },
+            Family::Cellular => Spec { duration_s: 40, warmup_s: 0, tables: cellular(draw, set) },
+            Family::Recorded => Spec { duration_s: 40, warmup_s: 0, tables: recorded(draw, set) },
             Family::Wifi => plain(wifi(draw)),
             Family::SlowReturn | Family::LumpyReturn | Family::LossyReturn => plain(self.way_back(draw)),
             Family::Steps => Spec { duration_s: 40, warmup_s: 0, tables: steps(draw) },
@@ -245,13 +247,20 @@ fn policed(draw: &mut Draw) -> String {
     format!("{}policer_mbit = {mbit:.3}\npolicer_bytes = {bytes}\n", wire.text())
 }
 
-fn cellular(draw: &mut Draw) -> String {
-    let (of, percent) = (draw.recording(), draw.scaled(50.0, 200.0) as u32);
+/// One of the recorded drives that the set has.
+fn recording(draw: &mut Draw, set: Set) -> String {
+    let names = recordings(set);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    draw.of(&names).to_owned()
+}
+
+fn cellular(draw: &mut Draw, set: Set) -> String {
+    let (of, percent) = (recording(draw, set), draw.scaled(50.0, 200.0) as u32);
     radio(draw, |draw| format!("fitted:{of}:{percent}:{}", draw.seed()))
 }
 
-fn recorded(draw: &mut Draw) -> String {
-    let of = draw.recording();
+fn recorded(draw: &mut Draw, set: Set) -> String {
+    let of = recording(draw, set);
     // From anywhere but the last tenth, which may be shorter than a run.
     radio(draw, |draw| format!("recorded:{of}:{}", draw.seed() % 900_000))
 }

@@ -27,14 +27,15 @@ mod traces;
 
 pub use agreement::{Agreement, Both, Pair};
 pub use cell::{Cell, Goal};
+pub use draw::Draw;
 pub use error::LeagueError;
 pub use family::Family;
 pub use hour::{Hour, HourConfig, Segment};
 pub use judging::{CheckpointError, Count, Judged, JudgingConfig, JudgingError, Keeping, judging};
 pub use link::{Link, MAX_LINKS};
-pub use play::{Fixture, play};
+pub use play::{Fixture, on_cores_until, play};
 pub use record::{Permit, Use, record};
 pub use score::{Standing, Table, Worst};
-pub use set::Set;
+pub use set::{EVALUATION_SEED, Set};
 pub use text::{heat, table, worst};
 pub use traces::{Traces, recordings};

@@ -84,8 +84,8 @@ impl Link {
 
     /// The same with further keys at its head.
     fn text_with(self, algorithms: &[&str], datapath: &str, keys: &str) -> String {
-        let mut draw = Draw::new(self.set, u64::from(self.number) << 16 | self.family as u64);
-        let Spec { duration_s, warmup_s, tables } = self.family.draw(&mut draw);
+        let mut draw = Draw::of_set(self.set, u64::from(self.number) << 16 | self.family as u64);
+        let Spec { duration_s, warmup_s, tables } = self.family.draw(&mut draw, self.set);
         let contender = |algorithm: &&str| {
             format!(
                 "[[algorithm]]\nalgorithm = \"{algorithm}\"\nname = \"{algorithm}\"\ndatapath = \"{datapath}\"\n\n"

@@ -85,30 +85,33 @@ pub(crate) fn on_cores(
     on_cores_until(fixtures, cores, one, &|| false)
 }
 
-fn on_cores_until(
-    fixtures: &[Fixture],
+/// Does `one` for each item on so many cores until `stopped`; the results come in the items' order.
+///
+/// # Errors
+/// The first item's, in their order, that failed. Stopped early, the results so far.
+pub fn on_cores_until<T: Sync, R: Send, E: Send>(
+    items: &[T],
     cores: usize,
-    one: &(dyn Fn(&Fixture) -> Result<Cell, LeagueError> + Sync),
+    one: &(dyn Fn(&T) -> Result<R, E> + Sync),
     stopped: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<Cell>, LeagueError> {
+) -> Result<Vec<R>, E> {
     let next = AtomicUsize::new(0);
-    let cells: Mutex<Vec<(usize, Result<Cell, LeagueError>)>> =
-        Mutex::new(Vec::with_capacity(fixtures.len()));
+    let done: Mutex<Vec<(usize, Result<R, E>)>> = Mutex::new(Vec::with_capacity(items.len()));
     thread::scope(|scope| {
-        for _ in 0..cores.clamp(1, fixtures.len().max(1)) {
+        for _ in 0..cores.clamp(1, items.len().max(1)) {
             scope.spawn(|| {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(fixture) = fixtures.get(n).filter(|_| !stopped()) else { return };
-                    let cell = one(fixture);
-                    cells.lock().unwrap_or_else(PoisonError::into_inner).push((n, cell));
+                    let Some(item) = items.get(n).filter(|_| !stopped()) else { return };
+                    let result = one(item);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((n, result));
                 }
             });
         }
     });
-    let mut cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
-    cells.sort_by_key(|(n, _)| *n);
-    cells.into_iter().map(|(_, cell)| cell).collect()
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 #[cfg(test)]

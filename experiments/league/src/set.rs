@@ -11,6 +11,9 @@ pub enum Set {
     Test,
 }
 
+/// The seed of what `ccplane evaluate` draws: no set's, so that no policy was trained, chosen or measured on it.
+pub const EVALUATION_SEED: u64 = 0x6576_616c;
+
 impl Set {
     /// All sets, in this order.
     pub const ALL: [Set; 3] = [Set::Training, Set::Validation, Set::Test];
@@ -31,5 +34,17 @@ impl Set {
             Set::Validation => 0x7661_6c69,
             Set::Test => 0x7465_7374,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn seeds_differ() {
+        let seeds: BTreeSet<u64> = Set::ALL.iter().map(|set| set.seed()).chain([EVALUATION_SEED]).collect();
+        assert_eq!(seeds.len(), Set::ALL.len() + 1);
     }
 }

@@ -313,6 +313,12 @@ pub struct Measured {
     pub stretches: Vec<Stretch>,
     /// The completion times of short flows.
     pub completions: Option<Completions>,
+    /// Those of short flows beside the contender's; `None` where there are none, and for live runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background_completions: Option<Completions>,
+    /// The datagrams beside the contender's flows, by source; empty for live runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datagrams: Vec<DatagramsUse>,
     /// The flows between the hosts of a fabric; `None` where there is a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricFlows>,
@@ -430,6 +436,15 @@ pub struct Completions {
     pub flows: Vec<Completion>,
     /// Started and not completed by the run's end.
     pub unfinished: u64,
+}
+
+/// The datagrams of one source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DatagramsUse {
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Those that reached the other end.
+    pub delivered: u64,
 }
 
 /// A short flow that completed.

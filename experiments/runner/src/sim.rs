@@ -8,7 +8,8 @@ use ccplane_core::{
     AttachError, Catalog, CatalogError, Companion, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules,
     RulesError, drive,
 };
-use ccplane_netsim::{CrossConfig, LinkChange, LinkConfig};
+use ccplane_netsim::workload::MAX_CAPACITY_BIT_PER_S;
+use ccplane_netsim::{Acks, Capacity, CrossConfig, LinkChange, LinkConfig, QueueLimit};
 use ccplane_results::{FlowResult, Series};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Stack};
 
@@ -24,6 +25,8 @@ const DEFAULT_SAMPLE_EVERY_US: u64 = 100_000;
 const DEFAULT_MIN_RTO_US: u32 = 200_000;
 /// Flows of one simulation.
 pub const MAX_FLOWS: usize = 1 << 20;
+/// Packets that wait where a flow's own way jitters: enough that none is dropped.
+const JITTERED_PACKETS: u32 = 1 << 20;
 
 /// The links, flows and times of a simulation. Every flow crosses one link.
 #[derive(Clone, Debug)]
@@ -91,10 +94,36 @@ pub struct SimFlow {
     pub start_us: u64,
     /// When it is closed, microseconds; `None`: it goes on.
     pub stop_us: Option<u64>,
-    /// Delay before the link, microseconds.
-    pub extra_delay_us: u64,
+    pub own: OwnPath,
     /// How it hands segments over.
     pub stack: Stack,
+}
+
+/// The way of one flow beside the links that it shares, and its receiver; the default adds nothing and acknowledges as Linux does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OwnPath {
+    /// Delay before the link, microseconds.
+    pub extra_delay_us: u64,
+    /// Largest further delay before the link, drawn for each packet, microseconds. Packets stay in order; flows with the same
+    /// jitter share it.
+    pub jitter_us: u64,
+    /// The interval at which its acknowledgements are released together, microseconds; 0 releases each on its own.
+    pub aggregate_acks_us: u64,
+    /// Segments that one acknowledgement waits for; `None` as Linux.
+    pub ack_every: Option<u8>,
+    /// Whether its receiver acknowledges what never arrived.
+    pub conceals_losses: bool,
+}
+
+impl OwnPath {
+    fn acks(&self) -> Acks {
+        Acks {
+            every: self.ack_every.unwrap_or(Acks::LINUX.every),
+            aggregate_ns: self.aggregate_acks_us * 1000,
+            conceals_losses: self.conceals_losses,
+            ..Acks::LINUX
+        }
+    }
 }
 
 /// The result of a simulation.
@@ -161,7 +190,8 @@ pub fn run_beside(
     if simulation.flows.len() > MAX_FLOWS {
         return Err(SimulateError::TooMany { found: simulation.flows.len(), limit: MAX_FLOWS });
     }
-    let mut config = SimConfig::new(simulation.links.clone(), simulation.seed);
+    let jitters = Jitters::of(simulation);
+    let mut config = SimConfig::new(jitters.links(simulation), simulation.seed);
     config.sample_every_us = simulation.sample_every_us;
     config.agent_latency_us = simulation.agent_latency_us;
     let mut datapath = SimDatapath::new(config)?;
@@ -191,7 +221,7 @@ pub fn run_beside(
         // Flows are added as their time comes, so that those to come cost nothing.
         let horizon_us = simulation.duration_us.min(datapath.now_us() + TICK_US).min(next_poll_us);
         while let Some(flow) = simulation.flows.get(flows.len()).filter(|f| f.start_us <= horizon_us) {
-            flows.push(add(&mut datapath, flow, port(&flow.algorithm), simulation)?);
+            flows.push(add(&mut datapath, flow, port(&flow.algorithm), simulation, &jitters)?);
         }
         let until_us = closing.last().map_or(horizon_us, |(at_us, _)| horizon_us.min(*at_us));
         let until_us = changes.peek().map_or(until_us, |change| until_us.min(change.at_us));
@@ -206,9 +236,14 @@ pub fn run_beside(
                 let _ = datapath.close(*id);
             }
         }
-        drive(&mut core, SIM, &mut datapath, now_us);
-        if let Some(beside) = &mut beside {
-            beside.turned(&mut core, now_us);
+        match &mut beside {
+            None => {
+                drive(&mut core, SIM, &mut datapath, now_us);
+            }
+            Some(beside) => {
+                beside.drive(&mut core, SIM, &mut datapath, now_us);
+                beside.turned(&mut core, now_us);
+            }
         }
         if now_us >= next_poll_us {
             next_poll_us += poll_every_us.max(1);
@@ -220,18 +255,55 @@ pub fn run_beside(
     Ok(Simulated { datapath, flows, counters: core.counters() })
 }
 
+/// The jitters of single flows, each of which is a link before the shared one.
+struct Jitters {
+    first_link: usize,
+    /// Each once, microseconds.
+    us: Vec<u64>,
+}
+
+impl Jitters {
+    fn of(simulation: &Simulation) -> Jitters {
+        let mut us: Vec<u64> =
+            simulation.flows.iter().map(|f| f.own.jitter_us).filter(|us| *us > 0).collect();
+        us.sort_unstable();
+        us.dedup();
+        Jitters { first_link: simulation.links.len(), us }
+    }
+
+    /// All links of the network.
+    fn links(&self, simulation: &Simulation) -> Vec<LinkConfig> {
+        let capacity = Capacity::Rate { bit_per_s: MAX_CAPACITY_BIT_PER_S };
+        let link = |us: &u64| LinkConfig {
+            jitter_ns: us * 1000,
+            ..LinkConfig::new(capacity.clone(), 0, QueueLimit::Packets(JITTERED_PACKETS))
+        };
+        simulation.links.iter().cloned().chain(self.us.iter().map(link)).collect()
+    }
+
+    /// The links that a flow crosses, in order.
+    fn way(&self, flow: &SimFlow) -> Vec<u8> {
+        let jitter = self.us.iter().position(|us| *us == flow.own.jitter_us);
+        // More links than there are numbers for are refused by the network.
+        let jitter = jitter.map(|n| u8::try_from(self.first_link + n).unwrap_or(u8::MAX));
+        jitter.into_iter().chain([flow.link]).collect()
+    }
+}
+
 fn add(
     datapath: &mut SimDatapath,
     flow: &SimFlow,
     port: u16,
     simulation: &Simulation,
+    jitters: &Jitters,
 ) -> Result<FlowId, SimError> {
     let mut config = FlowConfig::new(flow.source, simulation.return_delay_us);
     config.min_rto_us = simulation.min_rto_us;
     config.stack = flow.stack;
     config.start_us = flow.start_us;
-    config.path.links = vec![flow.link];
-    config.path.access_delay_ns = flow.extra_delay_us * 1000;
+    config.path.links = jitters.way(flow);
+    config.path.acks = flow.own.acks();
+    config.path.access_delay_ns = flow.own.extra_delay_us * 1000;
     config.path.return_links = simulation.return_link.into_iter().collect();
     config.remote.set_port(port);
     datapath.add_flow(&config)
@@ -295,7 +367,7 @@ mod tests {
             source: Source::Bulk,
             start_us,
             stop_us,
-            extra_delay_us: 0,
+            own: OwnPath::default(),
             stack: Stack::default(),
         };
         let flows = vec![flow("reno", 0, None), flow("cubic", 2_000_000, Some(6_000_000))];
@@ -356,6 +428,36 @@ mod tests {
         let (before, after) = (between(2_000_000, 5_000_000), between(7_000_000, 10_000_000));
         assert!((950..=1000).contains(&before.0) && (470..=500).contains(&after.0), "{before:?} {after:?}");
         assert!(before.1 < 80_000 && after.1 >= 80_000, "{before:?} {after:?}");
+    }
+
+    /// Of two flows one has a way of its own that jitters, and a receiver that gathers its acknowledgements.
+    #[test]
+    fn what_is_a_flows_own_is_not_the_others() {
+        let mut simulation = simulation();
+        let other = SimFlow {
+            start_us: 0,
+            stop_us: None,
+            algorithm: "reno".to_owned(),
+            ..simulation.flows[1].clone()
+        };
+        simulation.flows[1] = other;
+        let rtts = |own: OwnPath| {
+            let mut simulation = simulation.clone();
+            simulation.flows[1].own = own;
+            let done = run(&simulation, &ccplane_algs::all(), TICK_US, &mut |_| true).unwrap();
+            let stats = |n: usize| done.datapath.stats(done.flows[n]).unwrap().transport;
+            (stats(0).min_rtt_us, stats(1).min_rtt_us, stats(1).lost, done.datapath.network().acks_sent())
+        };
+        let plain = rtts(OwnPath::default());
+        // All of the first packets leave within a few milliseconds, so that the largest of their jitters holds for all.
+        let jittered = rtts(OwnPath { jitter_us: 30_000, ..OwnPath::default() });
+        assert!(jittered.0 < 45_000 && jittered.1 > plain.1, "{jittered:?} {plain:?}");
+        let gathered = rtts(OwnPath { aggregate_acks_us: 100_000, ..OwnPath::default() });
+        assert!(gathered.0 < 45_000 && gathered.1 > 60_000, "{gathered:?}");
+        let rare = rtts(OwnPath { ack_every: Some(32), ..OwnPath::default() });
+        assert!(rare.3 < plain.3, "{rare:?} {plain:?}");
+        let lying = rtts(OwnPath { conceals_losses: true, ..OwnPath::default() });
+        assert!(plain.2 > 0 && lying.2 * 4 < plain.2, "{lying:?} {plain:?}");
     }
 
     #[test]

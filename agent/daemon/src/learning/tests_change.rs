@@ -5,7 +5,7 @@ use super::estimate::Estimator;
 use super::mailbox::LoopId;
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::{Capacity, CrossConfig, CrossPattern, LinkChange, LinkConfig, QueueLimit};
-use ccplane_runner::sim::{SimChange, SimFlow, Simulation, run_beside};
+use ccplane_runner::sim::{OwnPath, SimChange, SimFlow, Simulation, run_beside};
 use ccplane_sim::{Source, Stack};
 
 const S: u64 = 1_000_000;
@@ -68,7 +68,7 @@ impl Busy {
             source,
             start_us,
             stop_us,
-            extra_delay_us: 0,
+            own: OwnPath::default(),
             stack: Stack::default(),
         };
         let mut flows: Vec<SimFlow> =

@@ -256,3 +256,19 @@ fn delayed_acknowledgements_halve_the_acks() {
         "{acks} of {delivered}"
     );
 }
+
+/// A lossy link halves an honest receiver's Reno again and again; one that lies about holes is sent at full rate.
+#[test]
+fn a_receiver_that_conceals_losses_is_not_found_out() {
+    let run = |conceals_losses| {
+        let mut sim = sim(LinkConfig { loss_ppm: 20_000, ..rate(12, 60) });
+        let mut config = FlowConfig::new(Source::Bulk, 10 * MS);
+        config.path.acks.conceals_losses = conceals_losses;
+        let flow = sim.add_flow(&config).unwrap();
+        sim.step_until(30 * S);
+        (sim.stats(flow).unwrap().transport.lost, delivered(&sim, flow))
+    };
+    let (honest, lying) = (run(false), run(true));
+    assert!(honest.0 > 100 && lying.0 < honest.0 / 10, "{honest:?} {lying:?}");
+    assert!(lying.1 > 28_000 && honest.1 < lying.1 / 2, "{honest:?} {lying:?}");
+}

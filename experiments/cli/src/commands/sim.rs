@@ -11,7 +11,7 @@ use ccplane_results::{
     SCHEMA_VERSION,
 };
 use ccplane_runner::host;
-use ccplane_runner::sim::{self, SimFlow, SimulateError, Simulation};
+use ccplane_runner::sim::{self, OwnPath, SimFlow, SimulateError, Simulation};
 use ccplane_sim::{Source, Stack};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ fn bulk_flow(algorithm: &str, link: u8) -> SimFlow {
         source: Source::Bulk,
         start_us: 0,
         stop_us: None,
-        extra_delay_us: 0,
+        own: OwnPath::default(),
         stack: Stack::default(),
     }
 }

@@ -5,6 +5,7 @@ mod aggregate;
 mod channel;
 #[path = "../common/mod.rs"]
 mod common;
+mod evaluate;
 mod kernel;
 mod learned;
 mod packets;

@@ -4,6 +4,7 @@
 mod agent;
 #[path = "../common/mod.rs"]
 mod common;
+mod evaluate;
 mod experiments;
 mod host;
 mod host_tuning;

@@ -194,6 +194,8 @@ fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Meas
         }),
         flows,
         completions,
+        background_completions: None,
+        datagrams: Vec::new(),
         fabric: None,
         cpu: Some(Cpu {
             user_ms: 40 + dice.below(10),

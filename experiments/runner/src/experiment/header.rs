@@ -70,6 +70,25 @@ fn changed(link: &plan::Link, change: &plan::Change) -> Change {
     }
 }
 
+/// Says in words what the contender's single flows have for themselves.
+fn own_paths(own: &plan::OwnPaths) -> String {
+    let ms = |us: &[u64]| us.iter().map(|us| plan::decimal(*us, 1000)).collect::<Vec<_>>().join(", ");
+    let mut text = String::new();
+    if !own.jitters_us.is_empty() {
+        text.push_str(&format!(", jittered by {} ms", ms(&own.jitters_us)));
+    }
+    if !own.aggregated_acks_us.is_empty() {
+        text.push_str(&format!(", acknowledged each {} ms", ms(&own.aggregated_acks_us)));
+    }
+    if let Some(every) = own.ack_every {
+        text.push_str(&format!(", one acknowledgement for {every} segments"));
+    }
+    if own.conceals_losses {
+        text.push_str(", to receivers that conceal losses");
+    }
+    text
+}
+
 fn traffic(scenario: &plan::Scenario) -> String {
     let seconds = |ms: u64| plan::decimal(ms, 1000);
     let flows = |n: u32| if n == 1 { "1 bulk flow".to_owned() } else { format!("{n} bulk flows") };
@@ -90,7 +109,8 @@ fn traffic(scenario: &plan::Scenario) -> String {
                 [] => String::new(),
                 ms => format!(", {} ms further away", ms.join(", ")),
             };
-            format!("{}{apart}{later}{further}{tool}", flows(*n))
+            let own = own_paths(&scenario.own_paths);
+            format!("{}{apart}{later}{further}{own}{tool}", flows(*n))
         }
         Traffic::ShortFlows { sizes, load_ppm } => {
             let load = plan::decimal((*load_ppm).into(), 10_000);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ccplane_alg::Algorithm;
+use ccplane_core::Companion;
 use ccplane_emulator::netns;
 use ccplane_netsim::workload::{Arrival, Arrivals};
 use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
@@ -140,7 +141,7 @@ fn run_jobs(
     control: &mut RunControl<'_>,
 ) -> Result<Vec<Result<Measured>>> {
     let mut outcomes = match jobs {
-        [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, control)],
+        [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, control, None)],
         _ => live::run(jobs, agents, control)?,
     };
     for (job, measured) in jobs.iter().zip(&mut outcomes) {
@@ -179,13 +180,27 @@ pub fn simulate(
     seed: u64,
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<Measured> {
+    simulate_beside(plan, scenario, contender, seed, algorithms, None)
+}
+
+/// The same with a companion beside the run's agent, such as one that writes a trace.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_beside(
+    plan: &Plan,
+    scenario: &Scenario,
+    contender: &Contender,
+    seed: u64,
+    algorithms: &[Arc<dyn Algorithm>],
+    beside: Option<&mut dyn Companion>,
+) -> Result<Measured> {
     let job = Job { plan, scenario, contender, seed, algorithms, lane: 0 };
-    simulated::run(&job, &mut NoAgents, &mut RunControl { stopped: &|| false, draw: &mut |_, _| {} }).map(
-        |measured| Measured {
-            stretches: stretches::stretches(&scenario.link, plan.duration_ms, &measured),
-            ..measured
-        },
-    )
+    let mut control = RunControl { stopped: &|| false, draw: &mut |_, _| {} };
+    simulated::run(&job, &mut NoAgents, &mut control, beside).map(|measured| Measured {
+        stretches: stretches::stretches(&scenario.link, plan.duration_ms, &measured),
+        ..measured
+    })
 }
 
 /// Runs what of the plan has not been run yet. Each run is on disk before the next one starts; a failed one is recorded and

@@ -9,7 +9,9 @@ use ccplane_contract::{FlowId, Mode};
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
-use ccplane_results::{AgentUse, Completion, Completions, Datapath, FlowResult, LinkUse, Measured, State};
+use ccplane_results::{
+    AgentUse, Completion, Completions, DatagramsUse, Datapath, FlowResult, LinkUse, Measured, State,
+};
 use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
@@ -17,8 +19,10 @@ use super::live::DRAIN;
 use super::{Job, RunControl};
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
-use crate::plan::{BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Traffic};
-use crate::sim::{self, SimChange, SimFlow, Simulated, Simulation};
+use crate::plan::{
+    BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Traffic,
+};
+use crate::sim::{self, OwnPath, SimChange, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two polls of the queue, microseconds.
 const POLL_EVERY_US: u64 = 1_000;
@@ -29,8 +33,13 @@ const STATES_EVERY_US: u64 = 100_000;
 /// Polls of the queue between two drawings of the progress, when Ctrl-C is noticed too.
 const POLLS_PER_DRAW: u64 = 64;
 
-/// Runs the job in virtual time.
-pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, control: &mut RunControl<'_>) -> Result<Measured> {
+/// Runs the job in virtual time; `watch` stands beside its agent, in place of a learner.
+pub(super) fn run(
+    job: &Job<'_>,
+    agents: &mut dyn Agents,
+    control: &mut RunControl<'_>,
+    watch: Option<&mut dyn Companion>,
+) -> Result<Measured> {
     let algorithms = algorithms(job)?;
     let learns = algorithms.iter().find(|a| job.contender.learning && a.name() == job.contender.algorithm);
     let mut learner = learns.map(|a| agents.learner(a, job.seed)).transpose().map_err(Error::Agent)?;
@@ -48,11 +57,13 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, control: &mut RunContr
         beaten.is_ok()
     };
     let mut states = States::default();
-    let done = if job.plan.at_once {
-        states.beside = learner.as_deref_mut();
-        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
-    } else {
-        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut())
+    let done = match watch {
+        Some(watch) => sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(watch)),
+        None if job.plan.at_once => {
+            states.beside = learner.as_deref_mut();
+            sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
+        }
+        None => sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut()),
     };
     beaten?;
     let done = done?;
@@ -111,7 +122,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
         source,
         start_us,
         stop_us,
-        extra_delay_us: 0,
+        own: OwnPath::default(),
         stack: ours,
     };
     let mut flows = Vec::new();
@@ -123,8 +134,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
                     .map(|n| (job.scenario.start_ms + n * stagger_ms) * 1000)
                     .map(|start_us| flow(&job.contender.algorithm, Source::Bulk, start_us, None)),
             );
-            let extra_us = job.scenario.extra_delays_us.iter().cycle();
-            flows.iter_mut().zip(extra_us).for_each(|(flow, extra_us)| flow.extra_delay_us = *extra_us);
+            flows.iter_mut().zip(0..).for_each(|(flow, n)| flow.own = own_path(job.scenario, n));
         }
         Traffic::ShortFlows { .. } | Traffic::Incast { .. } => {
             duration_us += DRAIN.as_micros() as u64;
@@ -163,6 +173,19 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
         cross,
         changes: changes(link),
         ..Simulation::new(return_delay_us, duration_us, job.seed)
+    }
+}
+
+/// The way of the contender's bulk flow of this number, from 0; lists of the plan repeat.
+fn own_path(scenario: &Scenario, n: usize) -> OwnPath {
+    let of = |list: &[u64]| list.get(n.checked_rem(list.len()).unwrap_or(0)).copied().unwrap_or(0);
+    let own = &scenario.own_paths;
+    OwnPath {
+        extra_delay_us: of(&scenario.extra_delays_us),
+        jitter_us: of(&own.jitters_us),
+        aggregate_acks_us: of(&own.aggregated_acks_us),
+        ack_every: own.ack_every,
+        conceals_losses: own.conceals_losses,
     }
 }
 
@@ -323,6 +346,13 @@ impl<'a> Marks<'a> {
     }
 }
 
+/// The fate of each source's datagrams.
+fn datagrams(scenario: &Scenario, datapath: &SimDatapath) -> Vec<DatagramsUse> {
+    let stats = |n: u32| datapath.network().cross_stats(n).unwrap_or_default();
+    let uses = (0..).zip(&scenario.datagrams).map(|(n, _)| stats(n));
+    uses.map(|stats| DatagramsUse { sent: stats.sent, delivered: stats.delivered }).collect()
+}
+
 fn measured(
     job: &Job<'_>,
     simulation: &Simulation,
@@ -332,27 +362,28 @@ fn measured(
 ) -> Measured {
     let mut measured = Measured { link: marks.link_use(), ..Measured::default() };
     let mut agent = AgentUse { reports: done.counters.reports, ..AgentUse::default() };
-    let mut short = Vec::new();
-    let mut unfinished = 0;
+    let (mut short, mut beside) = (Completions::default(), Completions::default());
     let mut numbers = (0, 0);
     for (flow, id) in simulation.flows.iter().zip(&done.flows) {
         let Some(stats) = done.datapath.stats(*id) else { continue };
         agent.faults += stats.transport.faults;
         if let Source::Bytes(bytes) = flow.source {
-            if flow.stop_us.is_some() {
-                // Background.
+            // Background is stopped at its end, also where it has not completed.
+            let stopped_us = flow.stop_us.map(|stop_us| stop_us.saturating_sub(flow.start_us));
+            let of = if stopped_us.is_some() { &mut beside } else { &mut short };
+            let took_us =
+                done.datapath.completion_us(*id).filter(|us| stopped_us.is_none_or(|stop| *us < stop));
+            if flow.start_us < job.plan.warmup_ms * 1000 {
                 continue;
             }
-            let counts = flow.start_us >= job.plan.warmup_ms * 1000;
-            match done.datapath.completion_us(*id) {
+            match took_us {
                 // The sender learns of the end when the last acknowledgement has come back.
-                Some(took_us) if counts => short.push(Completion {
+                Some(took_us) => of.flows.push(Completion {
                     start_us: flow.start_us,
                     bytes,
                     fct_us: took_us.saturating_sub(job.scenario.link.delay_us),
                 }),
-                None if counts => unfinished += 1,
-                _ => {}
+                None => of.unfinished += 1,
             }
             continue;
         }
@@ -372,8 +403,12 @@ fn measured(
     }
     measured.agent = Some(agent);
     if !matches!(job.scenario.traffic, Traffic::Bulk { .. }) {
-        let distribution = job.distribution();
-        measured.completions = Some(Completions { distribution, flows: short, unfinished });
+        measured.completions = Some(Completions { distribution: job.distribution(), ..short });
     }
+    if let Some(background) = job.scenario.short.first() {
+        let distribution = background.sizes.name().to_owned();
+        measured.background_completions = Some(Completions { distribution, ..beside });
+    }
+    measured.datagrams = datagrams(job.scenario, &done.datapath);
     measured
 }

@@ -75,6 +75,7 @@ pub(super) fn scenarios(
         }
         let start_ms = source.start_s.map_or(0, |s| s.get());
         let extra_delays_us: Vec<u64> = source.extra_delay_ms.iter().map(|d| d.get()).collect();
+        let own_paths = traffic::own_paths(source)?;
         let sent = match &traffic {
             Traffic::Bulk { flows, stagger_ms, .. } => {
                 if start_ms + u64::from(flows - 1) * stagger_ms >= duration_ms {
@@ -119,6 +120,7 @@ pub(super) fn scenarios(
             traffic,
             start_ms,
             extra_delays_us,
+            own_paths,
             background,
             short,
             datagrams,
@@ -179,6 +181,10 @@ pub(super) fn together(
             }
             let only = [
                 ("traffic.extra_delay_ms", !scenario.extra_delays_us.is_empty()),
+                ("traffic.extra_jitter_ms", !scenario.own_paths.jitters_us.is_empty()),
+                ("traffic.aggregate_acks_ms", !scenario.own_paths.aggregated_acks_us.is_empty()),
+                ("traffic.ack_every", scenario.own_paths.ack_every.is_some()),
+                ("traffic.conceal_losses", scenario.own_paths.conceals_losses),
                 ("short flows as background", !scenario.short.is_empty()),
             ];
             if let Some((what, _)) = only.iter().find(|(_, set)| *set && !simulated) {

@@ -37,8 +37,8 @@ use ccplane_results::{Contender, Datapath};
 
 pub use error::{NothingLeft, PlanError, why_not_there};
 pub use model::{
-    Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer,
-    Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
+    Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Link, Medium, OwnPaths, Periods, Plan,
+    Policer, Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
 };
 pub(crate) use number::decimal;
 use source::PlanSource;

@@ -61,6 +61,8 @@ pub struct Scenario {
     /// Extra delay of data packets before the link for each bulk flow, microseconds. The list repeats; only simulated
     /// flows have it.
     pub extra_delays_us: Vec<u64>,
+    /// The rest of what each bulk flow has for itself; only simulated flows have it.
+    pub own_paths: OwnPaths,
     /// Bulk flows that run beside every contender.
     pub background: Vec<Background>,
     /// Short flows of others at the same time; simulated only.
@@ -69,6 +71,19 @@ pub struct Scenario {
     pub datagrams: Vec<Datagrams>,
     /// Settings of simulated contenders.
     pub simulator: Simulator,
+}
+
+/// Ways and receivers of the contender's single bulk flows; lists repeat, and the default adds nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OwnPaths {
+    /// Largest further delay of data packets before the link, drawn for each packet, microseconds; packets stay in order.
+    pub jitters_us: Vec<u64>,
+    /// The interval at which acknowledgements are released together, microseconds.
+    pub aggregated_acks_us: Vec<u64>,
+    /// Segments that one acknowledgement waits for; `None` as Linux.
+    pub ack_every: Option<u8>,
+    /// Whether receivers acknowledge what never arrived.
+    pub conceals_losses: bool,
 }
 
 /// Settings of the simulator that the kernel decides by itself.

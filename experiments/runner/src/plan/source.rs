@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use ccplane_netsim::MAX_ACK_EVERY;
 use ccplane_results::{Datapath, Metric};
 use serde::de::{Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
 use serde::{Deserialize, de};
@@ -166,6 +167,12 @@ pub(super) struct TrafficSource {
     pub stagger_s: Option<Seconds<0>>,
     #[serde(default)]
     pub extra_delay_ms: Vec<Millis>,
+    #[serde(default)]
+    pub extra_jitter_ms: Vec<Millis>,
+    #[serde(default)]
+    pub aggregate_acks_ms: Vec<Millis>,
+    pub ack_every: Option<Whole<1, { MAX_ACK_EVERY as u64 }>>,
+    pub conceal_losses: Option<bool>,
     pub tool: Option<ToolName>,
     pub distribution: Option<String>,
     pub load: Option<Ppm<1_000, 2_000_000>>,

@@ -300,6 +300,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "[[algorithm]]",
+        "[traffic]\nextra_jitter_ms = [0, 5]\n[[algorithm]]",
+        "10:12: algorithm[0].datapath: traffic.extra_jitter_ms: simulated only",
+    ),
+    (
+        "[[algorithm]]",
+        "[traffic]\nack_every = 65\n[[algorithm]]",
+        "7:13: traffic.ack_every: 65 is out of range: 1 to 64 are allowed",
+    ),
+    (
+        "[[algorithm]]",
         "[[background]]\nalgorithm = \"cubic\"\nload = 0.1\n[[algorithm]]",
         "8:8: background[0].load: only with kind = \"short-flows\"",
     ),
@@ -317,7 +327,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "[[algorithm]]",
         "[traffic]\nload = 0.5\n[[algorithm]]",
-        "7:8: traffic.load: not of this kind of traffic, which takes flows, start_s, stagger_s, extra_delay_ms, tool",
+        "7:8: traffic.load: not of this kind of traffic, which takes flows, start_s, stagger_s, extra_delay_ms, \
+         extra_jitter_ms, aggregate_acks_ms, ack_every, conceal_losses, tool",
     ),
     (
         "[[algorithm]]",

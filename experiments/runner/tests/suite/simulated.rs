@@ -95,6 +95,49 @@ fn flows_start_late_and_far_away() {
     assert_eq!(of, [(2000, 1), (3000, 8), (4000, 1)]);
 }
 
+/// Of two flows, the second has a way that jitters, or acknowledgements that come each 60 ms.
+#[test]
+fn flows_have_ways_of_their_own() {
+    let rtts = |keys: &str| {
+        let measured = run("reno", "queue_bdp = 4", &format!("[traffic]\nflows = 2\n{keys}"));
+        own(&measured).iter().map(|f| f.min_rtt_us / 1000).collect::<Vec<_>>()
+    };
+    assert!(rtts("").iter().all(|ms| *ms < 25));
+    let gathered = rtts("aggregate_acks_ms = [0, 60]");
+    assert!(gathered[0] < 25 && gathered[1] >= 60, "{gathered:?}");
+    let share = |keys: &str| {
+        let measured = run("vegas", "queue_bdp = 4", &format!("[traffic]\nflows = 2\n{keys}"));
+        let bps: Vec<u64> = own(&measured).iter().map(|f| f.throughput_bps).collect();
+        bps[1] as f64 / bps[0] as f64
+    };
+    // Vegas takes jitter for a queue of its own.
+    let jittered = share("extra_jitter_ms = [0, 20]");
+    assert!(share("") > 0.5 && jittered < share("") / 2.0, "{jittered}");
+}
+
+#[test]
+fn receivers_that_lie_hide_losses_from_their_sender() {
+    let lost = |keys: &str| {
+        let measured = run("reno", "loss = 0.02", &format!("[traffic]\n{keys}"));
+        own(&measured)[0].lost_pkts
+    };
+    assert!(lost("ack_every = 16") > 20 && lost("conceal_losses = true") * 10 < lost(""));
+}
+
+#[test]
+fn what_becomes_of_short_flows_and_datagrams_beside_is_told() {
+    let beside = "[[background]]\nkind = \"short-flows\"\nalgorithm = \"cubic\"\nload = 0.2\n\
+                  [[background]]\nkind = \"udp\"\nrate_mbit = 1.2";
+    let measured = run("reno", "queue_bdp = 4", beside);
+    let short = measured.background_completions.unwrap();
+    assert!(short.flows.len() > 1 && short.distribution == "web-search", "{short:?}");
+    assert!(short.flows.iter().all(|f| f.fct_us > 0 && f.start_us + f.fct_us <= 10_000_000));
+    assert_eq!(measured.completions, None);
+    // A hundred a second.
+    let datagrams = measured.datagrams[0];
+    assert!((990..=1001).contains(&datagrams.sent) && datagrams.delivered > 500, "{datagrams:?}");
+}
+
 #[test]
 fn short_flows_beside_take_their_load() {
     let short = "[[background]]\nkind = \"short-flows\"\nalgorithm = \"cubic\"\nload = 0.5";

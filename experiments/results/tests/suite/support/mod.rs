@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ccplane_results::{
-    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FabricFlows, FlowResult, Header,
-    Host, Link, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State,
-    Stretch,
+    AgentUse, Capacity, Completion, Completions, Contender, Cpu, DatagramsUse, Datapath, FabricFlows,
+    FlowResult, Header, Host, Link, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION,
+    Scenario, Series, State, Stretch,
 };
 use proptest::prelude::*;
 
@@ -87,9 +87,12 @@ fn any_stretch() -> impl Strategy<Value = Stretch> {
 
 fn any_measured() -> impl Strategy<Value = Measured> {
     let completion =
-        any::<[u64; 3]>().prop_map(|[start_us, bytes, fct_us]| Completion { start_us, bytes, fct_us });
-    let completions = (any::<String>(), proptest::collection::vec(completion, 0..3), any::<u64>())
-        .prop_map(|(distribution, flows, unfinished)| Completions { distribution, flows, unfinished });
+        || any::<[u64; 3]>().prop_map(|[start_us, bytes, fct_us]| Completion { start_us, bytes, fct_us });
+    let completions = || {
+        (any::<String>(), proptest::collection::vec(completion(), 0..3), any::<u64>())
+            .prop_map(|(distribution, flows, unfinished)| Completions { distribution, flows, unfinished })
+    };
+    let datagrams = any::<[u64; 2]>().prop_map(|[sent, delivered]| DatagramsUse { sent, delivered });
     let numbers = || proptest::collection::vec(any::<u64>(), 0..4);
     let fabric = (numbers(), numbers(), numbers(), any::<u64>()).prop_map(
         |(bytes, fct_ns, unfinished, dropped_pkts)| FabricFlows { bytes, fct_ns, unfinished, dropped_pkts },
@@ -105,7 +108,9 @@ fn any_measured() -> impl Strategy<Value = Measured> {
     (
         proptest::option::of(link),
         proptest::collection::vec(any_flow(), 0..3),
-        proptest::option::of(completions),
+        proptest::option::of(completions()),
+        proptest::option::of(completions()),
+        proptest::collection::vec(datagrams, 0..3),
         any::<Option<[u64; 4]>>(),
         any::<Option<[u64; 3]>>(),
         any::<Vec<String>>(),
@@ -113,26 +118,42 @@ fn any_measured() -> impl Strategy<Value = Measured> {
         proptest::collection::vec(any_stretch(), 0..3),
         proptest::option::of(fabric),
     )
-        .prop_map(|(link, flows, completions, cpu, agent, notes, iperf3, stretches, fabric)| Measured {
-            stretches,
-            fabric,
-            link,
-            flows,
-            completions,
-            cpu: cpu.map(|[user_ms, system_ms, softirq_ms, idle_ms]| Cpu {
-                user_ms,
-                system_ms,
-                softirq_ms,
-                idle_ms,
-            }),
-            agent: agent.map(|[reports, faults, unsteered_flows]| AgentUse {
-                reports,
-                faults,
-                unsteered_flows,
-            }),
-            iperf3: iperf3.then(|| serde_json::json!({ "end": { "sum_sent": { "bytes": 1 } } })),
-            notes,
-        })
+        .prop_map(
+            |(
+                link,
+                flows,
+                completions,
+                background_completions,
+                datagrams,
+                cpu,
+                agent,
+                notes,
+                iperf3,
+                stretches,
+                fabric,
+            )| Measured {
+                background_completions,
+                datagrams,
+                stretches,
+                fabric,
+                link,
+                flows,
+                completions,
+                cpu: cpu.map(|[user_ms, system_ms, softirq_ms, idle_ms]| Cpu {
+                    user_ms,
+                    system_ms,
+                    softirq_ms,
+                    idle_ms,
+                }),
+                agent: agent.map(|[reports, faults, unsteered_flows]| AgentUse {
+                    reports,
+                    faults,
+                    unsteered_flows,
+                }),
+                iperf3: iperf3.then(|| serde_json::json!({ "end": { "sum_sent": { "bytes": 1 } } })),
+                notes,
+            },
+        )
 }
 
 pub fn any_run() -> impl Strategy<Value = Run> {

@@ -2,8 +2,8 @@
 
 use super::{Checked, refuse};
 use crate::plan::MAX_ARRIVALS;
-use crate::plan::model::{Link, Tool, Traffic};
-use crate::plan::source::{KindName, ToolName, TrafficSource};
+use crate::plan::model::{Link, OwnPaths, Tool, Traffic};
+use crate::plan::source::{KindName, Millis, ToolName, TrafficSource};
 use ccplane_netsim::workload::FlowSizes;
 
 /// Checks the traffic over one link.
@@ -14,6 +14,10 @@ pub(super) fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> 
         ("start_s", source.start_s.is_some(), &[KindName::Bulk]),
         ("stagger_s", source.stagger_s.is_some(), &[KindName::Bulk]),
         ("extra_delay_ms", !source.extra_delay_ms.is_empty(), &[KindName::Bulk]),
+        ("extra_jitter_ms", !source.extra_jitter_ms.is_empty(), &[KindName::Bulk]),
+        ("aggregate_acks_ms", !source.aggregate_acks_ms.is_empty(), &[KindName::Bulk]),
+        ("ack_every", source.ack_every.is_some(), &[KindName::Bulk]),
+        ("conceal_losses", source.conceal_losses.is_some(), &[KindName::Bulk]),
         ("tool", source.tool.is_some(), &[KindName::Bulk]),
         ("distribution", source.distribution.is_some(), &[KindName::ShortFlows]),
         ("load", source.load.is_some(), &[KindName::ShortFlows]),
@@ -64,6 +68,23 @@ fn bulk(source: &TrafficSource) -> Checked<Traffic> {
         return refuse("traffic.flows", format_args!("iperf3 takes at most {MAX_IPERF3_FLOWS} flows"));
     }
     Ok(Traffic::Bulk { flows, stagger_ms, tool })
+}
+
+/// Jitters of single flows in one plan: each is a link of the simulator's.
+const MAX_JITTERS: usize = 32;
+
+/// Checks ways and receivers of the contender's single bulk flows.
+pub(super) fn own_paths(source: &TrafficSource) -> Checked<OwnPaths> {
+    if source.extra_jitter_ms.len() > MAX_JITTERS {
+        return refuse("traffic.extra_jitter_ms", format_args!("at most {MAX_JITTERS} are allowed"));
+    }
+    let us = |list: &[Millis]| list.iter().map(|ms| ms.get()).collect();
+    Ok(OwnPaths {
+        jitters_us: us(&source.extra_jitter_ms),
+        aggregated_acks_us: us(&source.aggregate_acks_ms),
+        ack_every: source.ack_every.and_then(|every| u8::try_from(every.get()).ok()),
+        conceals_losses: source.conceal_losses.unwrap_or(false),
+    })
 }
 
 /// The most flows that `iperf3 --parallel` takes.

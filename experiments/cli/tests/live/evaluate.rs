@@ -1,0 +1,35 @@
+//! `ccplane evaluate --live`: a drawn case repeated by kernel flows, beside the kernel's own algorithms.
+
+use crate::common::{Home, stderr, stdout};
+use serde_json::Value;
+
+/// One of three cases is drawn; its flows are really steered, and the kernel's references stand beside.
+#[test]
+fn a_drawn_share_runs_in_the_kernel() {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
+        return ccplane_testing::skipped("evaluate", missing);
+    }
+    let home = Home::new("");
+    let run_dir = home.dir().display();
+    home.configure(&format!(
+        "datapath.ebpf.name = \"ccd_evaluate\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
+    ));
+    let arguments =
+        ["evaluate", "copa", "--criterion", "congestion-collapse", "--cases", "1", "--live", "0.5", "--json"];
+    let done = home.command(&arguments).current_dir(home.dir()).output().unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+    let report: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let live = report["live"].as_array().unwrap();
+    assert_eq!(live.len(), 1, "{}", stderr(&done));
+    assert_eq!(live[0]["case"], "blackout/0");
+    let contenders = live[0]["contenders"].as_object().unwrap();
+    let names: Vec<&str> = contenders.keys().map(String::as_str).collect();
+    assert!(names.contains(&"copa") && names.contains(&"kernel reno"), "{names:?}");
+    // Without any feedback nobody sends more than a packet now and then.
+    for (name, figures) in contenders {
+        let sent = figures["packets_per_1000_s"].as_u64().unwrap();
+        assert!(sent < 20_000, "{name}: {sent}");
+    }
+    let check = &report["criteria"][0]["checks"][1];
+    assert_eq!((check["set"].as_str(), check["live"]["cases"].as_u64()), (Some("blackout"), Some(1)));
+}

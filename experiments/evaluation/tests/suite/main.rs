@@ -1,0 +1,4 @@
+//! Criteria from end to end: cases drawn, simulated, judged, reported.
+#![allow(clippy::unwrap_used)]
+
+mod criteria;
