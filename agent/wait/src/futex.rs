@@ -59,6 +59,7 @@ mod model {
     use loom::sync::{Condvar, Mutex};
     use std::time::Duration;
 
+    /// A word on which threads of a model sleep.
     #[derive(Debug)]
     pub struct Futex {
         value: AtomicU32,

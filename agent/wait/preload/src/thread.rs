@@ -109,5 +109,7 @@ fn poll<T>(until_ns: u64, try_for: &mut impl FnMut(Option<Duration>) -> Answer<T
         if now_ns() >= until_ns {
             return None;
         }
+        // Whoever is to bring the event may wait for this core.
+        std::thread::yield_now();
     }
 }
