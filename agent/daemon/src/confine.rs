@@ -100,10 +100,11 @@ fn has(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError>
 /// `TIOCLINUX` (include/uapi/asm-generic/ioctls.h): selects, and so pastes, on a console.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Options of prctl(2): threads' names, names of heaps, and the privileges that are given up.
+/// Options of prctl(2): threads' names, names of heaps, how exactly sleeps end, and the privileges that are given up.
 const PRCTL_OPTIONS: &[libc::c_int] = &[
     libc::PR_SET_NAME,
     libc::PR_SET_VMA,
+    libc::PR_SET_TIMERSLACK,
     libc::PR_CAPBSET_READ,
     libc::PR_CAPBSET_DROP,
     libc::PR_CAP_AMBIENT,

@@ -155,6 +155,11 @@ impl End {
         self.reader.awake();
     }
 
+    /// The core from which the other end has woken this one last, as it says itself.
+    pub fn waker_core(&self) -> Option<usize> {
+        self.reader.waker_core()
+    }
+
     /// Takes the wake-ups that made [`AsFd`] readable; returns false if the other end is gone.
     pub fn take_wakes(&self) -> bool {
         match recv(self.bell.as_raw_fd(), &mut [0; MAX_WAKES], MsgFlags::MSG_DONTWAIT) {

@@ -32,7 +32,8 @@ mod atomic {
     pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
-pub use ccplane_wire::v2::{Clock, Wake};
+pub use ccplane_wait::Wake;
+pub use ccplane_wire::v2::Clock;
 pub use end::{End, Parts, RING_BYTES, RingError};
 pub use ring::Record;
 pub use serve::{Link, Mismatch, ServeOptions, Served, Transport, Turn, spawn};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! line 0  head: lines read so far     line 1  1 while the reader sleeps     line 2 on: a power of two of lines of data
+//!                                             then 1 + the core of the writer who woke it last, 0 if that is unknown
 //! line    mark: its first word | seven words, little endian
 //! record  its bytes fill a line's seven words, then those of the lines after it
 //!         mark of its first line: the line's number << 17 | its length in bytes; those of the others stay as they were
@@ -132,6 +133,12 @@ impl Ring {
         &self.line(ASLEEP)[0]
     }
 
+    /// One more than the core on which the writer last found the reader asleep; 0 if that is unknown.
+    #[inline]
+    fn waker_core(&self) -> &AtomicU64 {
+        &self.line(ASLEEP)[1]
+    }
+
     /// The line of this number.
     #[inline]
     fn data(&self, number: u64) -> &Line {
@@ -211,7 +218,12 @@ impl Writer {
         // Orders the store of the mark before the load of the flag; the reader has its own between flag and mark.
         fence(Ordering::SeqCst);
         let asleep = self.ring.asleep();
-        Ok(asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0)
+        if asleep.load(Ordering::Relaxed) == 0 || asleep.swap(0, Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        let core = ccplane_wait::affinity::here().map_or(0, |core| core as u64 + 1);
+        self.ring.waker_core().store(core, Ordering::Relaxed);
+        Ok(true)
     }
 
     fn update_room(&mut self, need: u64) -> Result<(), WriteError> {
@@ -309,6 +321,11 @@ impl Reader {
             return false;
         }
         true
+    }
+
+    /// The core from which the writer has woken the reader last, as the writer says.
+    pub fn waker_core(&self) -> Option<usize> {
+        usize::try_from(self.ring.waker_core().load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 
     /// Says that it does not sleep any more.

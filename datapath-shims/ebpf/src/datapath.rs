@@ -189,7 +189,7 @@ impl EbpfDatapath {
     /// Sleeps until an event arrives, or `timeout` passes.
     ///
     /// # Errors
-    /// The error of poll(2).
+    /// The error of ppoll(2).
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
         self.wait_also(timeout, None)
     }
@@ -197,14 +197,14 @@ impl EbpfDatapath {
     /// As [`EbpfDatapath::wait`], and ends early when `also` becomes readable.
     ///
     /// # Errors
-    /// The error of poll(2).
+    /// The error of ppoll(2).
     pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
         let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
         waiting.store(1, SeqCst);
         // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
         let slept = if self.ring.is_empty() && !self.book.has_events() {
-            self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16, also)
+            self.ring.sleep(timeout, also)
         } else {
             Ok(())
         };

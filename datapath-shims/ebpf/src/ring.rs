@@ -3,8 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 
 use crate::sys::Shared;
 
@@ -57,13 +59,13 @@ impl Ring {
         }
     }
 
-    /// Sleeps until a producer wakes the consumer, `also` becomes readable, or `timeout_ms` passes. An interrupted sleep ends
+    /// Sleeps until a producer wakes the consumer, `also` becomes readable, or `timeout` passes. An interrupted sleep ends
     /// early.
-    pub fn sleep(&self, timeout_ms: u16, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn sleep(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let ring = PollFd::new(self.map.as_fd(), PollFlags::POLLIN);
         let mut fds = [ring, PollFd::new(also.unwrap_or(self.map.as_fd()), PollFlags::POLLIN)];
         let count = if also.is_some() { 2 } else { 1 };
-        match poll(&mut fds[..count], PollTimeout::from(timeout_ms)) {
+        match ppoll(&mut fds[..count], Some(TimeSpec::from_duration(timeout)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(e) => Err(e.into()),
         }

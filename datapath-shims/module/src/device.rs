@@ -16,7 +16,8 @@ use ccplane_files::Bound;
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::MAX_FRAME_BYTES;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use tracing::warn;
 
 /// The module's device where its name was left as it is.
@@ -120,7 +121,7 @@ impl ModuleDatapath {
     /// Blocks until the module has something to say, `also` becomes readable, or `timeout` passed.
     ///
     /// # Errors
-    /// poll(2) failed.
+    /// ppoll(2) failed.
     pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         if let Events::Ring { reader, .. } = &self.events
             && !reader.doze()
@@ -130,8 +131,7 @@ impl ModuleDatapath {
         let device = self.device.as_fd();
         // Without another descriptor the device is asked twice.
         let mut fds = [device, also.unwrap_or(device)].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-        let polled = poll(&mut fds, timeout);
+        let polled = ppoll(&mut fds, Some(TimeSpec::from_duration(timeout)), None);
         if let Events::Ring { reader, .. } = &self.events {
             reader.awake();
         }

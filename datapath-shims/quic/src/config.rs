@@ -1,6 +1,7 @@
 //! The configuration of an endpoint and its connections.
 
 use crate::budget::{LEAST_WINDOW_BYTES, MEMORY_BYTES};
+use ccplane_wait::Wake;
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,10 @@ pub struct Config {
     pub max_connections: usize,
     /// Memory of all connections and their buffers, bytes. Windows grow within it.
     pub memory_bytes: u64,
+    /// How a [`turn`](crate::Endpoint::turn) waits for datagrams; where it polls, it returns early and without an event.
+    pub wake: Wake,
+    /// Whether the thread that turns the endpoint moves to where its datagrams are handled, or away from there where it polls.
+    pub follow_cores: bool,
     /// The seed of the protocol's random numbers, for runs that are to repeat; keys are always random.
     pub seed: Option<[u8; 32]>,
     /// Called last on every connection's transport configuration.
@@ -63,6 +68,8 @@ impl Default for Config {
             max_uni_streams: 100,
             max_connections: MAX_CONNECTIONS,
             memory_bytes: MEMORY_BYTES,
+            wake: Wake::Sleep,
+            follow_cores: false,
             seed: None,
             tune: None,
         }

@@ -5,13 +5,19 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Event};
 use crate::driver::{Control, Driver};
 use crate::wire::Wire;
+use ccplane_wait::affinity::Follower;
+use ccplane_wait::{Mode, Step, Waiter, Wake, sleep_time};
 use quinn_proto::{ClientConfig, ConnectError, ServerConfig};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Datagrams after which a turn goes on to timers and sends, while more may wait.
 const RECEIVED_PER_TURN: usize = 256;
+
+/// How long the system polls the wire's device where the endpoint polls, too, microseconds.
+const DEVICE_POLL_US: u32 = 50;
 
 /// Connections over one wire, for one thread.
 ///
@@ -21,6 +27,12 @@ pub struct Endpoint<W> {
     driver: Driver,
     /// Whether the last turn received something: there may be more.
     received: bool,
+    waiter: Waiter,
+    /// Follows the wire's core, from the first wait on.
+    follower: Option<Follower>,
+    follows: bool,
+    /// The origin of the waiter's clock.
+    began: Instant,
 }
 
 impl<W: Wire> Endpoint<W> {
@@ -30,12 +42,20 @@ impl<W: Wire> Endpoint<W> {
     }
 
     /// As [`new`](Endpoint::new), with time from the caller, for [`turn_at`](Endpoint::turn_at).
-    pub fn at(wire: W, control: impl Into<Control>, mut config: Config, now: Instant) -> Endpoint<W> {
+    pub fn at(mut wire: W, control: impl Into<Control>, mut config: Config, now: Instant) -> Endpoint<W> {
         let most_bytes = wire.max_payload_bytes();
         config.max_mtu_bytes = config.max_mtu_bytes.min(most_bytes);
         config.initial_mtu_bytes = config.initial_mtu_bytes.min(most_bytes);
+        let follows = config.follow_cores;
+        let mut waiter = Waiter::new(config.wake, 0);
+        if config.wake.mode() != Mode::Sleep {
+            wire.poll_device(DEVICE_POLL_US);
+        }
+        if let Err(error) = ccplane_wait::prepare(&mut waiter) {
+            warn!(%error, "measure what a sleep takes");
+        }
         let driver = Driver::new(wire.local_addr(), wire.may_fragment(), control.into(), config, now);
-        Endpoint { wire, driver, received: false }
+        Endpoint { wire, driver, received: false, waiter, follower: None, follows, began: now }
     }
 
     /// Accepts connections with this configuration from now on; `None` for no more.
@@ -96,10 +116,31 @@ impl<W: Wire> Endpoint<W> {
             let timer = self.driver.deadline().map(|at| at.saturating_duration_since(now));
             let wait = timer.map_or(longest, |timer| timer.min(longest));
             if !wait.is_zero() {
-                self.wire.wait(wait)?;
+                let now_ns = nanoseconds(now.saturating_duration_since(self.began));
+                // Where it is to poll, the turn itself looks for datagrams.
+                if let Step::Sleep { until_ns } = self.waiter.next(now_ns) {
+                    self.wire.wait(sleep_time(until_ns, now_ns, wait))?;
+                }
+                if self.follows {
+                    self.follow();
+                }
             }
         }
         self.turn_at(Instant::now())
+    }
+
+    /// Moves this thread to where the wire's datagrams are handled; where that fails it stays for good.
+    fn follow(&mut self) {
+        let Some(core) = self.wire.incoming_core() else { return };
+        if self.follower.is_none() {
+            self.follower = Follower::new().inspect_err(|error| warn!(%error, "follow a wire's core")).ok();
+        }
+        let polls = matches!(self.waiter.wake(), Wake::Spin { .. } | Wake::Busy);
+        let looked = self.follower.as_mut().map_or(Ok(None), |follower| follower.look(core, polls));
+        if let Err(error) = looked {
+            warn!(%error, "follow a wire's core");
+            self.follows = false;
+        }
     }
 
     /// Does the work that is due at this time without waiting. The time must not be before that of the last turn.
@@ -119,6 +160,10 @@ impl<W: Wire> Endpoint<W> {
             }
         }
         self.received = datagrams >= RECEIVED_PER_TURN;
+        if datagrams > 0 {
+            let since_began = now.saturating_duration_since(self.began);
+            self.waiter.event(nanoseconds(since_began));
+        }
         if self.wire.came_up() {
             driver.revive();
         }
@@ -156,4 +201,8 @@ impl<W: Wire> Endpoint<W> {
             }
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

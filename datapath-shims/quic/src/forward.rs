@@ -101,6 +101,14 @@ impl<T: Forward> Wire for T {
         self.inner_mut().came_up()
     }
 
+    fn incoming_core(&self) -> Option<usize> {
+        self.inner().incoming_core()
+    }
+
+    fn poll_device(&mut self, us: u32) {
+        self.inner_mut().poll_device(us);
+    }
+
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.forward_wait(timeout)
     }

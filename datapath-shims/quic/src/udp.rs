@@ -13,6 +13,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// The requested size of each socket buffer, bytes: 30 ms at 4 Gb/s.
 pub const BUFFER_BYTES: usize = 16 << 20;
@@ -163,6 +164,16 @@ impl Wire for UdpWire {
         }
         self.links_at = Some(now);
         links.came_up()
+    }
+
+    fn incoming_core(&self) -> Option<usize> {
+        ccplane_wait::affinity::incoming_core(self.socket.as_fd())
+    }
+
+    fn poll_device(&mut self, us: u32) {
+        if let Err(error) = ccplane_wait::set_busy_poll(self.socket.as_fd(), us) {
+            debug!(%error, "interrupts bring the socket's packets");
+        }
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {

@@ -69,6 +69,16 @@ pub trait Wire {
         false
     }
 
+    /// Has the wire's device polled for `us` microseconds by whoever waits, where the system can; elsewhere nothing changes.
+    fn poll_device(&mut self, us: u32) {
+        let _ = us;
+    }
+
+    /// The core on which the system handled the last datagram; `None` where it does not say.
+    fn incoming_core(&self) -> Option<usize> {
+        None
+    }
+
     /// Waits until a datagram arrives, until there is room again after `send` found none, or until `timeout` has
     /// passed. May return early.
     ///

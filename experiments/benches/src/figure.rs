@@ -106,6 +106,13 @@ impl Figure {
         Figure::paired(name, unit, baseline_name, &pairs, proof)
     }
 
+    /// The figure under another name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Figure {
+        self.name = name.into();
+        self
+    }
+
     /// The figure with a remark.
     #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Figure {

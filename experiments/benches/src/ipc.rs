@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Wake};
+use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid,
     TransportStats, Values,
 };
 use ccplane_program::ir::Program;
+use ccplane_wait::Mode;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::agent::{OurAgent, Portus, Process, START};
@@ -49,13 +50,6 @@ const MODES: [(&str, Mode, bool); 4] = [
     ("sleep", Mode::Sleep, false),
     ("sleep", Mode::Sleep, true),
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Busy,
-    Spin,
-    Sleep,
-}
 
 /// Waits for the next frame at one end.
 fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Result<(), BenchError> {
@@ -224,11 +218,7 @@ struct Conversation {
 
 impl Conversation {
     fn start(agent: &Path, transport: Transport, mode: Mode) -> Result<Conversation, BenchError> {
-        let wake = match mode {
-            Mode::Busy => Wake::Busy,
-            Mode::Spin => Wake::Spin { us: SPIN.as_micros() as u32 },
-            Mode::Sleep => Wake::Sleep,
-        };
+        let wake = mode.with(SPIN.as_micros() as u32, 0);
         let options = context("make an eventfd", ServeOptions::new("bench"))?;
         let options = ServeOptions { transport, wake: Some(wake), ..options };
         let start = Instant::now();
@@ -261,9 +251,10 @@ impl Conversation {
         self.probe.report();
         self.served.turn(&mut self.probe, now_us);
         while self.probe.updates == before {
-            match self.mode {
-                Mode::Sleep => context("wait for the agent", self.served.wait(LOST))?,
-                Mode::Busy | Mode::Spin => self.poll(),
+            if self.mode == Mode::Sleep {
+                context("wait for the agent", self.served.wait(LOST))?;
+            } else {
+                self.poll();
             }
             if self.served.turn(&mut self.probe, now_us).is_busy() {
                 continue;

@@ -33,6 +33,7 @@ mod sim;
 mod steer;
 mod tput;
 mod v1;
+mod wake;
 
 pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
@@ -114,6 +115,14 @@ pub const ALL: &[Bench] = &[
                core; beside unix datagrams, against portus, which polls where they do",
         seconds: 40,
         run: ipc::run,
+    },
+    Bench {
+        name: "wake",
+        what: "from an event to the first instruction of the thread that waits for it, p50, p99, p99.9 and its processor time: futex, \
+               eventfd, epoll, io_uring, unix datagram, BPF ring, spin, dispatch and auto, on the same core and another one, with 20 ms \
+               and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them",
+        seconds: 330,
+        run: wake::run,
     },
     Bench {
         name: "emu.ceiling",

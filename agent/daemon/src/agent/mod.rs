@@ -257,10 +257,10 @@ fn start_loops(
     }
     if config.datapath.unix.mode == OnOff::On {
         let socket = located.datapath_socket()?;
-        let pace = pace.of_peers(&config.datapath.unix);
+        let pace = pace.of_peers(&config.agent, &config.datapath.unix);
         let options = HubOptions {
             rings: config.datapath.unix.transport == Transport::Ring,
-            wake: pace.asked_of_peers(),
+            wake: pace.wake(),
             max_peers: config.datapath.unix.max_peers.count(),
             heartbeat_timeout: config.agent.heartbeat_timeout_ms.millis(),
             session: clock::now_us() ^ (u64::from(std::process::id()) << 48),

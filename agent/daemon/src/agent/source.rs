@@ -41,6 +41,11 @@ pub(super) trait Source {
         clock::now_us()
     }
 
+    /// The core from which the loop was woken last; `None` where that is unknown.
+    fn waker_core(&self) -> Option<usize> {
+        None
+    }
+
     /// Every flow, with what the core knows of it.
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord>;
 
@@ -317,6 +322,10 @@ impl Source for Peers {
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.hub.wait_also(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)
+    }
+
+    fn waker_core(&self) -> Option<usize> {
+        self.hub.waker_core()
     }
 
     fn pause(&mut self, now_us: u64) -> u64 {

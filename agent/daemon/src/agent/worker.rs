@@ -3,7 +3,7 @@
 
 use super::privileges::Powers;
 use super::source::Source;
-use crate::config::{Agent, Unix, Wake};
+use crate::config::{Agent, Unix};
 use crate::confine::Threads;
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
@@ -17,6 +17,8 @@ use ccplane_contract::Capabilities;
 use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, RulesError};
 use ccplane_ebpf::EbpfError;
 use ccplane_infer::FlowPolicy;
+use ccplane_wait::affinity::Follower;
+use ccplane_wait::{AwakeCores, Mode, Step, Waiter, Wake, sleep_time};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -75,42 +77,53 @@ pub(super) struct LoopStatus {
     pub(super) counters: Counters,
 }
 
+/// The time in nanoseconds, as a [`Waiter`] counts.
+fn ns(us: u64) -> u64 {
+    us.saturating_mul(1000)
+}
+
 /// How a loop waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     wake: Wake,
-    spin: Duration,
+    /// Whether cores are kept from halting while there are events.
+    keep_cores_awake: bool,
+    /// Whether the loop runs where those that wake it do.
+    follow_cores: bool,
     poll_interval: Duration,
 }
 
 impl Pace {
     pub(super) fn new(agent: &Agent) -> Pace {
         Pace {
-            wake: agent.wake,
-            spin: agent.spin_us.micros(),
+            wake: wake(agent.wake.get(), agent.spin_us.get(), agent.wake_cpu_percent.get()),
+            keep_cores_awake: agent.keep_cores_awake,
+            follow_cores: agent.follow_cores,
             poll_interval: agent.poll_interval_ms.millis(),
         }
     }
 
-    /// For datapaths in other processes, which may have it otherwise.
-    pub(super) fn of_peers(self, unix: &Unix) -> Pace {
-        Pace {
-            wake: unix.wake.unwrap_or(self.wake),
-            spin: unix.spin_us.map_or(self.spin, |us| us.micros()),
-            ..self
-        }
+    /// For datapaths in other processes, which may have it otherwise than `agent` says.
+    pub(super) fn of_peers(self, agent: &Agent, unix: &Unix) -> Pace {
+        let mode = unix.wake.unwrap_or(agent.wake).get();
+        let spin_us = unix.spin_us.unwrap_or(agent.spin_us).get();
+        let cpu_percent = unix.wake_cpu_percent.unwrap_or(agent.wake_cpu_percent).get();
+        Pace { wake: wake(mode, spin_us, cpu_percent), ..self }
     }
 
-    /// How datapaths in other processes are asked to wait.
-    pub(super) fn asked_of_peers(self) -> ccplane_channel::Wake {
-        match self.wake {
-            Wake::Sleep => ccplane_channel::Wake::Sleep,
-            Wake::Spin => {
-                ccplane_channel::Wake::Spin { us: u32::try_from(self.spin.as_micros()).unwrap_or(u32::MAX) }
-            }
-            Wake::Busy => ccplane_channel::Wake::Busy,
-        }
+    /// How the loop waits.
+    pub(super) fn wake(self) -> Wake {
+        self.wake
     }
+}
+
+fn wake(mode: Mode, spin_us: u64, cpu_percent: u64) -> Wake {
+    mode.with(u32::try_from(spin_us).unwrap_or(u32::MAX), u8::try_from(cpu_percent).unwrap_or(u8::MAX))
+}
+
+/// Makes a follower within the cores that the calling thread may run on.
+fn follower() -> Option<Follower> {
+    Follower::new().inspect_err(|error| warn!(%error, "the loop follows nobody's core")).ok()
 }
 
 /// Time between two heartbeats, microseconds.
@@ -189,13 +202,30 @@ impl Worker {
                     return Ok(());
                 }
             };
+            let awake_cores = pace.keep_cores_awake.then(AwakeCores::open).and_then(|opened| {
+                opened.inspect_err(|error| warn!(%error, "cores are not kept awake")).ok()
+            });
             powers.keep_only(Threads::This);
             let (mut taps, verdicts) = (Taps::default(), BTreeMap::new());
             // Programs are in place before anybody hears that it has started: the kernel takes up to a second to verify one.
             source.drive(&mut core, clock::now_us(), &mut taps);
             let _ = attached.send(Ok(()));
-            Loop { core, source, pace, metrics, post, hosts, default_algorithm, verdicts, taps, inbox, stop }
-                .run()
+            let looped = Loop {
+                core,
+                source,
+                pace,
+                awake_cores,
+                follower: pace.follow_cores.then(follower).flatten(),
+                metrics,
+                post,
+                hosts,
+                default_algorithm,
+                verdicts,
+                taps,
+                inbox,
+                stop,
+            };
+            looped.run()
         };
         let thread =
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
@@ -251,6 +281,8 @@ struct Loop {
     core: Core,
     source: Box<dyn Source>,
     pace: Pace,
+    awake_cores: Option<AwakeCores>,
+    follower: Option<Follower>,
     metrics: Option<LoopMetrics>,
     post: Post,
     hosts: Links,
@@ -264,9 +296,12 @@ struct Loop {
 
 impl Loop {
     fn run(mut self) -> Result<(), LoopError> {
-        let spin_us = u64::try_from(self.pace.spin.as_micros()).unwrap_or(u64::MAX);
         let mut now_us = clock::now_us();
-        let (mut spin_until_us, mut attend_us) = (now_us, now_us);
+        let mut attend_us = now_us;
+        let mut waiter = Waiter::new(self.pace.wake, ns(now_us));
+        if let Err(error) = ccplane_wait::prepare(&mut waiter) {
+            warn!(%error, "measure what a sleep takes");
+        }
         loop {
             let mut driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
             if self.hosts.turned(&mut self.core, now_us) {
@@ -292,21 +327,16 @@ impl Loop {
                 }
             }
             if busy {
-                spin_until_us = turned_us.saturating_add(spin_us);
+                waiter.event(ns(turned_us));
             }
+            self.keep_cores_awake(busy, turned_us);
             let slept_from_us = turned_us;
-            now_us = match self.pace.wake {
-                Wake::Busy => self.source.pause(turned_us),
-                Wake::Spin if turned_us < spin_until_us => self.source.pause(turned_us),
+            now_us = if busy && matches!(waiter.wake(), Wake::Sleep | Wake::Auto { .. }) {
                 // Whoever was answered runs first, should it wait for this core.
-                Wake::Sleep if busy => {
-                    std::thread::yield_now();
-                    clock::now_us()
-                }
-                Wake::Spin | Wake::Sleep => {
-                    self.sleep(turned_us);
-                    clock::now_us()
-                }
+                std::thread::yield_now();
+                clock::now_us()
+            } else {
+                self.wait(waiter.next(ns(turned_us)), turned_us)
             };
             self.note_standstill(now_us.saturating_sub(slept_from_us));
         }
@@ -343,15 +373,34 @@ impl Loop {
         decision.datapath.map_or("", |id| self.kind(id))
     }
 
-    /// Until something arrives, or something is due.
-    fn sleep(&mut self, now_us: u64) {
+    /// Waits as it is told, until something arrives or is due; returns the time then, microseconds.
+    fn wait(&mut self, step: Step, now_us: u64) -> u64 {
+        let Step::Sleep { until_ns } = step else { return self.source.pause(now_us) };
         let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
         let timeout = due.unwrap_or(self.pace.poll_interval).min(self.pace.poll_interval);
-        // poll(2) counts milliseconds: rounding down would make it a busy loop at the end.
-        let timeout = timeout.max(Duration::from_millis(1));
+        // In whole milliseconds, which take epoll(7) one call less; rounding down to none would make it a busy loop at the end.
+        let timeout = Duration::from_millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+        let timeout = sleep_time(until_ns, ns(now_us), timeout);
         if let Err(error) = self.source.wait(timeout, self.hosts.ready()) {
             warn!(%error, "wait for the datapath");
             std::thread::sleep(timeout);
+        }
+        if let (Some(follower), Some(waker)) = (&mut self.follower, self.source.waker_core()) {
+            match follower.look(waker, false) {
+                Ok(None) => {}
+                Ok(Some(core)) => debug!(core, "the loop follows its datapath"),
+                Err(error) => warn!(%error, "follow a datapath"),
+            }
+        }
+        clock::now_us()
+    }
+
+    fn keep_cores_awake(&mut self, busy: bool, now_us: u64) {
+        let Some(cores) = &mut self.awake_cores else { return };
+        let kept = if busy { cores.event(ns(now_us)) } else { cores.idle(ns(now_us)) };
+        if let Err(error) = kept {
+            warn!(%error, "cores are not kept awake any more");
+            self.awake_cores = None;
         }
     }
 
@@ -567,7 +616,7 @@ mod tests {
     /// A loop with nothing to do, watched while `watch` does so.
     fn idle<T>(wake: Wake, watch: impl FnOnce(&Idle) -> T) -> T {
         let idle = Idle::default();
-        let pace = Pace { wake, spin: Duration::from_millis(1), poll_interval: POLL };
+        let pace = Pace { wake, keep_cores_awake: false, follow_cores: false, poll_interval: POLL };
         let catalog = Catalog::new(Vec::new(), 1).unwrap();
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
@@ -600,7 +649,7 @@ mod tests {
 
     #[test]
     fn a_loop_with_nothing_to_do_sleeps_unless_it_is_to_be_busy() {
-        for wake in [Wake::Spin, Wake::Sleep] {
+        for wake in [Wake::Spin { us: 1000 }, Wake::Sleep, Wake::Auto { cpu_percent: 10 }] {
             let start = Instant::now();
             let (turns, sleeps) = idle(wake, |idle| {
                 // It sleeps: the time that it may poll has passed. What is read later cannot make it look busier.

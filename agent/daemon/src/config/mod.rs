@@ -98,6 +98,9 @@ pub struct Agent {
     pub heartbeat_timeout_ms: Bounded<20, 60_000>,
     pub wake: Wake,
     pub spin_us: Bounded<1, 1_000_000>,
+    pub wake_cpu_percent: Bounded<1, 100>,
+    pub keep_cores_awake: bool,
+    pub follow_cores: bool,
     pub poll_interval_ms: Bounded<1, 1000>,
 }
 
@@ -105,8 +108,11 @@ impl Default for Agent {
     fn default() -> Agent {
         Agent {
             heartbeat_timeout_ms: const { Bounded::new(500) },
-            wake: Wake::Sleep,
+            wake: Wake::SLEEP,
             spin_us: const { Bounded::new(50) },
+            wake_cpu_percent: const { Bounded::new(10) },
+            keep_cores_awake: false,
+            follow_cores: false,
             poll_interval_ms: const { Bounded::new(20) },
         }
     }
@@ -204,6 +210,8 @@ pub struct Unix {
     pub wake: Option<Wake>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_us: Option<Bounded<1, 1_000_000>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_cpu_percent: Option<Bounded<1, 100>>,
 }
 
 impl Default for Unix {
@@ -215,6 +223,7 @@ impl Default for Unix {
             transport: Transport::Ring,
             wake: None,
             spin_us: None,
+            wake_cpu_percent: None,
         }
     }
 }

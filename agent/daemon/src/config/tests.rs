@@ -1,4 +1,5 @@
 use super::*;
+use ccplane_wait::Mode;
 
 const ALGORITHMS: [&str; 2] = ["cubic", "reno"];
 
@@ -18,8 +19,9 @@ fn every_key_is_printed_with_its_documentation() {
     let mut config = Config::default();
     config.control.socket = Some("/run/ccplane/control.sock".into());
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
-    config.datapath.unix.wake = Some(Wake::Spin);
+    config.datapath.unix.wake = Some(Wake::SLEEP);
     config.datapath.unix.spin_us = Some(Bounded::new(50));
+    config.datapath.unix.wake_cpu_percent = Some(Bounded::new(10));
     config.datapath.packets.cgroup = Some("/".into());
     config.datapath.packets.dscp = Some([0; 8]);
     config.portus.own = Some("/run/ccplane".into());
@@ -182,6 +184,21 @@ fn a_refusal_reads_like_a_compilers() {
         error,
         "agent.toml:2:11: agent.spin_us: 0 is out of range: 1 to 1000000 are allowed\n   |\n 2 | spin_us = 0\n   |           ^"
     );
+}
+
+#[test]
+fn the_agent_waits_in_any_way_but_by_a_dispatcher() {
+    for (name, mode) in
+        [("sleep", Mode::Sleep), ("spin", Mode::Spin), ("busy", Mode::Busy), ("auto", Mode::Auto)]
+    {
+        assert_eq!(parse(&format!("[agent]\nwake = \"{name}\"")).unwrap().agent.wake.get(), mode);
+    }
+    let error = parse("[agent]\nwake = \"dispatch\"").unwrap_err().to_string();
+    assert!(
+        error.starts_with("agent.toml:2:8: agent.wake: `dispatch` is for threads of one process"),
+        "{error}"
+    );
+    assert!(parse("[agent]\nwake_cpu_percent = 101").is_err());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Values that a configuration may hold: parsed once, never wrong afterwards.
 
 use ccplane_snapshot::VerifyingKey;
+use ccplane_wait::Mode;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -191,15 +192,30 @@ pub enum Switch {
     Off,
 }
 
-/// How the agent waits for reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Wake {
+/// How the agent waits for reports: any way but through a dispatcher, which needs queues that mark what is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Wake(Mode);
+
+impl Wake {
     /// Blocks until a datapath has something.
-    Sleep,
-    /// Polls for a while after the last event, then sleeps.
-    Spin,
-    Busy,
+    pub const SLEEP: Wake = Wake(Mode::Sleep);
+
+    /// Returns the mode, which is not `dispatch`.
+    pub const fn get(self) -> Mode {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Wake {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Mode::deserialize(from)? {
+            Mode::Dispatch => Err(de::Error::custom(
+                "`dispatch` is for threads of one process with queues of their own; the agent waits by sleep, spin, busy or auto",
+            )),
+            mode => Ok(Wake(mode)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use ccplane_contract::SlotStats;
 use ccplane_program::ir::MAX_POLICY_SLOTS;
+use ccplane_wait::Wake;
 
 use super::SLOTS_MINOR;
 use crate::bytes::{Reader, put_count, put_text};
@@ -133,37 +134,31 @@ pub(super) fn write_slots(slots: &List<'_, SlotStats>, out: &mut impl Out) -> Re
     slots.write(out)
 }
 
-/// How an end waits for the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wake {
-    /// Sleeps until it is woken.
-    Sleep,
-    /// Looks without pause for so long after the last message, then sleeps.
-    Spin { us: u32 },
-    /// The reader polls without pause.
-    Busy,
+/// The largest code of a way to wait that a message carries.
+const MAX_WAKE: u64 = 2;
+
+fn read_wake(r: &mut Reader<'_>) -> Result<Wake, DecodeError> {
+    match (r.u8("wake")?, r.u32("spin_us")?) {
+        (0, 0) => Ok(Wake::Sleep),
+        (1, us) => Ok(Wake::Spin { us }),
+        (2, 0) => Ok(Wake::Busy),
+        (0 | 2, us) => Err(DecodeError::TooLarge { field: "spin_us", found: u64::from(us), limit: 0 }),
+        (found, _) => Err(DecodeError::Unknown { field: "wake", found: u64::from(found) }),
+    }
 }
 
-impl Wake {
-    fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match (r.u8("wake")?, r.u32("spin_us")?) {
-            (0, 0) => Ok(Wake::Sleep),
-            (1, us) => Ok(Wake::Spin { us }),
-            (2, 0) => Ok(Wake::Busy),
-            (0 | 2, us) => Err(DecodeError::TooLarge { field: "spin_us", found: u64::from(us), limit: 0 }),
-            (found, _) => Err(DecodeError::Unknown { field: "wake", found: u64::from(found) }),
-        }
-    }
-
-    fn write(self, out: &mut impl Out) -> Result<(), EncodeError> {
-        let (code, us) = match self {
-            Wake::Sleep => (0, 0),
-            Wake::Spin { us } => (1, us),
-            Wake::Busy => (2, 0),
-        };
-        out.put(&[code])?;
-        out.put(&u32::to_le_bytes(us))
-    }
+/// Only ways that need nothing of the other process but its time can be asked for.
+fn write_wake(wake: Wake, out: &mut impl Out) -> Result<(), EncodeError> {
+    let refused = |found| Err(EncodeError::TooLarge { field: "wake", found, limit: MAX_WAKE });
+    let (code, us) = match wake {
+        Wake::Sleep => (0, 0),
+        Wake::Spin { us } => (1, us),
+        Wake::Busy => (2, 0),
+        Wake::Dispatch => return refused(MAX_WAKE + 1),
+        Wake::Auto { .. } => return refused(MAX_WAKE + 2),
+    };
+    out.put(&[code])?;
+    out.put(&u32::to_le_bytes(us))
 }
 
 /// The agent takes the datapath on.
@@ -175,7 +170,7 @@ pub struct Welcome {
     pub heartbeat_timeout_ms: u32,
     /// Differs between two runs of the agent.
     pub session: u64,
-    /// How the datapath is asked to wait for the agent; `Sleep` before minor version 1.
+    /// How the datapath is asked to wait for the agent: asleep, spinning or busy; `Sleep` before minor version 1.
     pub wake: Wake,
     /// Bytes of each of two rings, whose memory comes with the message; 0 if there are none.
     pub ring_bytes: u32,
@@ -191,7 +186,7 @@ impl Welcome {
         }
         let session = r.u64("session")?;
         let (wake, ring_bytes) =
-            if by < SLOTS_MINOR { (Wake::Sleep, 0) } else { (Wake::read(r)?, r.u32("ring_bytes")?) };
+            if by < SLOTS_MINOR { (Wake::Sleep, 0) } else { (read_wake(r)?, r.u32("ring_bytes")?) };
         Ok(Welcome { minor, heartbeat_timeout_ms, session, wake, ring_bytes })
     }
 
@@ -202,7 +197,7 @@ impl Welcome {
         out.put(&[self.minor])?;
         out.put(&self.heartbeat_timeout_ms.to_le_bytes())?;
         out.put(&self.session.to_le_bytes())?;
-        self.wake.write(out)?;
+        write_wake(self.wake, out)?;
         out.put(&self.ring_bytes.to_le_bytes())
     }
 }

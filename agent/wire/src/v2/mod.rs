@@ -77,7 +77,8 @@ mod refusal;
 mod report;
 mod slot;
 
-pub use hello::{Clock, Features, Hello, TurnedAway, Wake, Welcome, negotiate};
+pub use ccplane_wait::Wake;
+pub use hello::{Clock, Features, Hello, TurnedAway, Welcome, negotiate};
 pub use messages::{ByeReason, MAX_FIELDS, MAX_FLOW_STATS, ToAgent, ToDatapath};
 pub use older::{refusal_for, stats_for};
 pub use program::{MAX_HISTORY_REGS, MAX_REG_NAME_BYTES, decode_program, encode_program};

@@ -349,6 +349,15 @@ fn v2_slots() {
         v2_datapath(&v2_frame("4100 26000000 00000000 01 01000000 0000000000000000 02 01000000 00000000")),
         "spin_us: 1 is above the limit 0",
     );
+    for (wake, found) in [(v2::Wake::Dispatch, 3), (v2::Wake::Auto { cpu_percent: 10 }, 4)] {
+        let welcome = v2::Welcome { minor: 1, heartbeat_timeout_ms: 1, session: 1, wake, ring_bytes: 0 };
+        let error = v2::ToDatapath::Welcome(welcome).encode(0, &mut Vec::new());
+        assert_eq!(
+            error,
+            Err(EncodeError::TooLarge { field: "wake", found, limit: 2 }),
+            "not asked of a peer"
+        );
+    }
     let image = vec![0_u64; v2::MAX_IMAGE_WORDS + 1];
     let part = ccplane_contract::Part::Active;
     let push = |words| v2::ToDatapath::Push { slot: 0, part, image: image[..words].into() };

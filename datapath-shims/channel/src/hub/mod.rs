@@ -27,9 +27,10 @@ pub use kernel_ccp::{KernelLink, KernelLinkError};
 use link::Link;
 pub use lone::{GreetError, LonePeer};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{SockType, UnixAddr};
+use nix::sys::time::TimeSpec;
 pub use socket::SendError;
 use socket::{Received, Rejected, Socket};
 use std::collections::{BTreeMap, HashMap};
@@ -111,6 +112,8 @@ pub struct Hub {
     next_poll_us: u64,
     /// Whether some datapath may have left.
     some_left: bool,
+    /// The datapath whose ring has ended the agent's sleep last.
+    woken_by: Option<PeerId>,
     by_address: HashMap<Address, PeerId>,
     peers: BTreeMap<PeerId, Peer>,
     next_peer: u64,
@@ -176,6 +179,7 @@ impl Hub {
             socket_ready: true,
             next_poll_us: 0,
             some_left: false,
+            woken_by: None,
             by_address: HashMap::new(),
             peers: BTreeMap::new(),
             next_peer: 1,
@@ -330,18 +334,23 @@ impl Hub {
     /// As [`Hub::wait`], and ends early when `also` becomes readable.
     ///
     /// # Errors
-    /// The error of poll(2) or epoll(7).
+    /// The error of ppoll(2) or epoll(7).
     pub fn wait_also(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         // Each ring is told that the agent sleeps, and only then polled for the last time.
         let timeout = if self.has_unpollable { timeout.min(LINK_POLL_INTERVAL) } else { timeout };
         let quiet = self.ends().all(|(_, end)| end.doze());
         let waited = match also {
             _ if !quiet => Ok(()),
-            None => self.poll_ready(EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX)),
-            Some(also) => {
+            // epoll(7) by itself counts milliseconds.
+            None if is_whole_millis(timeout) => {
+                self.poll_ready(EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX))
+            }
+            also => {
                 let ours = PollFd::new(self.pollable.0.as_fd(), PollFlags::POLLIN);
-                let mut either = [ours, PollFd::new(also, PollFlags::POLLIN)];
-                match poll(&mut either, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)) {
+                let count = if also.is_some() { 2 } else { 1 };
+                let also = also.unwrap_or(self.pollable.0.as_fd());
+                let mut both = [ours, PollFd::new(also, PollFlags::POLLIN)];
+                match ppoll(&mut both[..count], Some(TimeSpec::from_duration(timeout)), None) {
                     Ok(_) | Err(Errno::EINTR) => self.poll_ready(EpollTimeout::ZERO),
                     Err(errno) => Err(errno),
                 }
@@ -366,11 +375,18 @@ impl Hub {
                     if let Some(Peer(Protocol::V2(peer))) = self.peers.get_mut(&PeerId(id)) {
                         peer.take_wakes();
                         self.some_left |= peer.is_gone();
+                        self.woken_by = Some(PeerId(id));
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// The core from which a datapath has woken the agent last over its ring, as that datapath says; `None` before.
+    pub fn waker_core(&self) -> Option<usize> {
+        let (_, end) = self.ends().find(|(id, _)| Some(*id) == self.woken_by)?;
+        end.waker_core()
     }
 
     /// Polls the rings without pause, from `now_us` on, until a frame is there or `at_most_us` have passed. Returns the last
@@ -570,6 +586,10 @@ impl Hub {
             warn!(%error, so_far = self.malformed, "datagram not heard");
         }
     }
+}
+
+fn is_whole_millis(time: Duration) -> bool {
+    time.subsec_nanos().is_multiple_of(1_000_000)
 }
 
 /// A datapath in another process.

@@ -103,7 +103,7 @@ impl V2Peer {
             minor,
             heartbeat_timeout_ms: u32::try_from(heartbeat_timeout_ms).unwrap_or(u32::MAX).max(1),
             session: options.session,
-            wake: options.wake,
+            wake: options.wake.asked_of_peer(),
             ring_bytes: if rings.is_some() { RING_BYTES as u32 } else { 0 },
         };
         let welcome = ToDatapath::Welcome(welcome);

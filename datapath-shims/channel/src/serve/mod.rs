@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ccplane_contract::{Capabilities, Datapath};
+use ccplane_wait::Wake;
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{
-    ByeReason, Clock, Features, Hello, MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, TurnedAway, Wake,
-    Welcome, frames,
+    ByeReason, Clock, Features, Hello, MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, TurnedAway, Welcome,
+    frames,
 };
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use tracing::{debug, info, warn};
 
 use crate::Waker;
@@ -349,7 +351,7 @@ impl Served {
     /// happened since the last turn.
     ///
     /// # Errors
-    /// poll(2) failed.
+    /// ppoll(2) failed.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let waker = &self.options.waker;
         if !waker.doze(self.calls) {
@@ -370,8 +372,7 @@ impl Served {
         let mut fds = vec![PollFd::new(waker.as_fd(), PollFlags::POLLIN)];
         fds.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         fds.extend(ring.map(|ring| PollFd::new(ring.as_fd(), PollFlags::POLLIN)));
-        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-        let polled = poll(&mut fds, timeout);
+        let polled = ppoll(&mut fds, Some(TimeSpec::from_duration(timeout)), None);
         let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any().unwrap_or(true));
         let (socket_ready, ring_ready) = (is_ready(1), is_ready(2));
         waker.awake();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::Datapath;
-use ccplane_wire::v2::Wake;
+use ccplane_wait::{Step, Waiter, sleep_time};
 use tracing::{error, warn};
 
 use super::{Mismatch, ServeOptions, Served};
@@ -18,8 +18,8 @@ use crate::Waker;
 const NAP: Duration = Duration::from_millis(50);
 /// Polls of the ring between two reads of the clock.
 const POLLS_PER_CLOCK_READ: usize = 64;
-/// Longest time that the thread polls without yielding its core to other threads.
-const YIELD_EVERY: Duration = Duration::from_micros(50);
+/// Longest time that the thread polls without yielding its core to other threads, nanoseconds.
+const YIELD_EVERY_NS: u64 = 50_000;
 
 /// A datapath that is being served; dropping it takes leave of the agent and ends the thread.
 #[derive(Debug)]
@@ -80,7 +80,10 @@ pub fn spawn(
     let mut served = Served::connect(agent, options);
     let state = Arc::clone(&shared);
     let run = move || {
-        let (mut busy, mut mismatch) = (Instant::now(), None);
+        let start = Instant::now();
+        let now_ns = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let (mut waiter, mut mismatch) = (Waiter::new(served.wake(), now_ns()), None);
+        prepare(&mut waiter);
         while !state.stop.load(Ordering::Relaxed) {
             let turn = served.turn(&mut *datapath, now_us());
             state.connected.store(turn.connected, Ordering::Relaxed);
@@ -89,22 +92,27 @@ pub fn spawn(
                 state.mismatch.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&mismatch);
             }
             state.commands.fetch_add(turn.commands as u64, Ordering::Relaxed);
+            let at_ns = now_ns();
             if turn.is_busy() {
-                busy = Instant::now();
+                waiter.event(at_ns);
                 continue;
             }
-            let spin = match served.wake() {
-                Wake::Sleep => Duration::ZERO,
-                Wake::Spin { us } => Duration::from_micros(u64::from(us)),
-                Wake::Busy => Duration::MAX,
-            };
-            if !turn.connected || busy.elapsed() >= spin {
-                if let Err(error) = served.wait(NAP) {
-                    warn!(%error, "wait for the agent");
-                    std::thread::sleep(NAP);
+            if waiter.wake() != served.wake() {
+                waiter = Waiter::new(served.wake(), at_ns);
+                prepare(&mut waiter);
+            }
+            // Without an agent there is nothing to poll.
+            let step = if turn.connected { waiter.next(at_ns) } else { Step::Sleep { until_ns: None } };
+            match step {
+                Step::Poll { until_ns } => {
+                    poll_until(&served, &now_ns, until_ns.min(at_ns + YIELD_EVERY_NS));
                 }
-            } else {
-                poll_until(&served, spin.min(YIELD_EVERY));
+                Step::Sleep { until_ns } => {
+                    if let Err(error) = served.wait(sleep_time(until_ns, at_ns, NAP)) {
+                        warn!(%error, "wait for the agent");
+                        std::thread::sleep(NAP);
+                    }
+                }
             }
         }
         served.farewell();
@@ -113,9 +121,15 @@ pub fn spawn(
     Ok(Link { shared, waker, thread: Some(thread) })
 }
 
-/// Polls for work, for at most this long, then yields the processor.
-fn poll_until(served: &Served, at_most: Duration) {
-    let start = Instant::now();
+/// Prepares this thread; where that fails, it waits by what sleeps usually take.
+fn prepare(waiter: &mut Waiter) {
+    if let Err(error) = ccplane_wait::prepare(waiter) {
+        warn!(%error, "measure what a sleep takes");
+    }
+}
+
+/// Polls for work until this time, then yields the processor.
+fn poll_until(served: &Served, now_ns: impl Fn() -> u64, until_ns: u64) {
     loop {
         for _ in 0..POLLS_PER_CLOCK_READ {
             if served.is_ready() {
@@ -123,7 +137,7 @@ fn poll_until(served: &Served, at_most: Duration) {
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() >= at_most {
+        if now_ns() >= until_ns {
             return std::thread::yield_now();
         }
     }

@@ -49,6 +49,22 @@ fn record(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| n.wrapping_mul(31).wrapping_add(at as u64) as u8).collect()
 }
 
+/// Whoever finds the reader asleep says from which core, and garbage there is no core.
+#[test]
+fn a_woken_reader_knows_from_which_core() {
+    let (mut writer, mut reader, memory) = ends();
+    let cores = ccplane_wait::affinity::cores().unwrap();
+    assert!(!writer.write(&record(1, 8)).unwrap());
+    assert_eq!(reader.waker_core(), None, "it was awake");
+    assert!(reader.read(&mut Record::default()).unwrap() && reader.doze());
+    let pinned = ccplane_wait::affinity::pin(cores[cores.len() - 1]).unwrap();
+    assert!(writer.write(&record(2, 8)).unwrap());
+    assert_eq!(reader.waker_core(), cores.last().copied());
+    drop(pinned);
+    memory.words()[ASLEEP + 1].store(u64::MAX, Ordering::Relaxed);
+    assert!(reader.waker_core().is_none_or(|core| !cores.contains(&core)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 

@@ -386,7 +386,7 @@ fn an_event_that_cannot_be_said_is_left_out() {
 /// On a thread of its own, in each way to wait, until it is dropped.
 #[test]
 fn a_thread_serves_a_datapath() {
-    for wake in [Wake::Sleep, Wake::Spin { us: 100 }, Wake::Busy] {
+    for wake in [Wake::Sleep, Wake::Spin { us: 100 }, Wake::Busy, Wake::Auto { cpu_percent: 10 }] {
         let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
         toy.start_flow(FlowId(7));
         let options = ServeOptions { wake: Some(wake), ..ServeOptions::new("toy").unwrap() };

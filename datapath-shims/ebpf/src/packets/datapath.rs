@@ -138,14 +138,14 @@ impl PacketsDatapath {
     /// Sleeps until an event arrives, `also` becomes readable, or `timeout` passes.
     ///
     /// # Errors
-    /// The error of poll(2).
+    /// The error of ppoll(2).
     pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
         let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
         waiting.store(1, SeqCst);
         // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
         let slept = if self.ring.is_empty() && !self.book.has_events() {
-            self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16, also)
+            self.ring.sleep(timeout, also)
         } else {
             Ok(())
         };

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::attach::load;
 use crate::btf::Btf;
@@ -157,7 +158,7 @@ impl Recorder {
     /// The kernel's refusal to wait.
     pub fn poll(&self, timeout_ms: u16, mut take: impl FnMut(FlowEvent)) -> Result<(), EbpfError> {
         if self.ring.is_empty() {
-            os("wait for flows", self.ring.sleep(timeout_ms, None))?;
+            os("wait for flows", self.ring.sleep(Duration::from_millis(u64::from(timeout_ms)), None))?;
         }
         self.ring.drain(|record| {
             take(read(&record));

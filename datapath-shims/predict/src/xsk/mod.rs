@@ -10,6 +10,7 @@ use crate::packet::MESSAGE_BYTES;
 use crate::service::Service;
 use crate::sockets::TURN;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
+use ccplane_wait::{Step, Waiter, Wake};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,8 @@ const RING: u32 = FRAMES as u32;
 const BATCH: usize = 64;
 /// The queue that is served.
 const QUEUE: u32 = 0;
-/// How long the server looks for frames before it sleeps.
-const SPIN: Duration = Duration::from_millis(1);
+/// How long the server looks for frames before it sleeps, microseconds.
+const SPIN_US: u32 = 1000;
 /// Looks for frames between two looks at the clock.
 const POLLS_BETWEEN_CLOCKS: u32 = 64;
 
@@ -108,19 +109,20 @@ impl Xsk {
     /// # Errors
     /// The socket is broken.
     pub fn serve(&mut self, service: &mut Service, stop: &AtomicBool) -> io::Result<()> {
-        let mut now = Instant::now();
-        let (mut busy_until, mut next_turn, mut polls) = (now + SPIN, now, 0);
+        let began = Instant::now();
+        let (mut now, mut next_turn, mut polls) = (began, began, 0);
+        let mut waiter = Waiter::new(Wake::Spin { us: SPIN_US }, 0);
         while !stop.load(Ordering::Relaxed) {
             let answered = self.answer(service)?;
             polls += 1;
             if answered > 0 {
-                busy_until = now + SPIN;
+                waiter.event(nanoseconds(now - began));
             } else if polls < POLLS_BETWEEN_CLOCKS {
                 std::hint::spin_loop();
                 continue;
             }
             (now, polls) = (Instant::now(), 0);
-            if now >= busy_until {
+            if let Step::Sleep { .. } = waiter.next(nanoseconds(now - began)) {
                 sys::wait(&self.socket, TURN.as_millis() as i32)?;
             }
             if now >= next_turn {
@@ -229,4 +231,8 @@ fn program(map: &OwnedFd, port: u16) -> Result<Vec<Insn>, AsmError> {
     asm.mov_imm(R::R0, XDP_PASS);
     asm.exit();
     Ok(asm.finish()?.insns)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! The flags of `ccplane quic`.
 
 use super::Place;
+use ccplane_wait::{Mode, Wake};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -74,6 +75,18 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(bytes).ok_or_else(|| "too large".to_owned())
 }
 
+/// How long `spin` polls after a datagram, microseconds.
+const SPIN_US: u32 = 50;
+/// Share of a core that `auto` may poll, percent.
+const AUTO_CPU_PERCENT: u8 = 10;
+
+fn wake(text: &str) -> Result<Wake, String> {
+    match text.parse::<Mode>().map_err(|error| error.to_string())? {
+        Mode::Dispatch => Err("a server has no dispatcher: sleep, spin, busy or auto".to_owned()),
+        mode => Ok(mode.with(SPIN_US, AUTO_CPU_PERCENT)),
+    }
+}
+
 /// A port that the kernel's network stack has no part in.
 #[cfg(feature = "dpdk")]
 #[derive(Args, Debug)]
@@ -120,6 +133,15 @@ pub(crate) struct QuicServeArgs {
     /// Where to listen; `[::]:4433` for every address of this machine.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4433")]
     pub(crate) listen: String,
+
+    /// How to wait for datagrams: sleep; spin, for 50 us after each; busy, which takes a core; auto, which polls when most
+    /// come, within a tenth of a core.
+    #[arg(long, value_name = "HOW", default_value = "sleep", value_parser = wake)]
+    pub(crate) wake: Wake,
+
+    /// Move to the core on which the system handles the datagrams, or away from it with `--wake spin` and `busy`.
+    #[arg(long)]
+    pub(crate) follow_cores: bool,
 
     /// Learn beside the flows, in this process, as `[learn]` in the configuration says: an algorithm with a policy goes on
     /// from the one that it ships. What is learned ends with the server, unless it is kept.

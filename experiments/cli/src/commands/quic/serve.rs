@@ -171,6 +171,8 @@ fn config(args: &QuicServeArgs) -> Config {
         max_bidi_streams: FILES_AT_ONCE,
         max_uni_streams: 0,
         memory_bytes: args.steering.memory,
+        wake: args.wake,
+        follow_cores: args.follow_cores,
         ..Config::default()
     }
 }

@@ -1,0 +1,78 @@
+//! The mode, from the environment, and what was done.
+
+use ccplane_wait::Wake;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The environment variable that names the mode.
+const VARIABLE: &str = "CCPLANE_WAKE";
+/// Asks for the counts at the end.
+const COUNTS: &str = "CCPLANE_WAKE_COUNTS";
+/// The exit code of a program whose mode is refused.
+const REFUSED: i32 = 2;
+/// Share of a core that `auto` may poll where nothing is said, percent.
+const DEFAULT_PERCENT: u8 = 10;
+/// The longest time that `spin` may poll, microseconds.
+const MAX_SPIN_US: u32 = 1_000_000;
+
+static MODE: OnceLock<Wake> = OnceLock::new();
+/// Waits that polled, over all threads.
+pub(crate) static POLLS: AtomicU64 = AtomicU64::new(0);
+/// Waits that slept, over all threads.
+pub(crate) static SLEEPS: AtomicU64 = AtomicU64::new(0);
+
+/// The mode of this process.
+pub(crate) fn mode() -> Wake {
+    *MODE.get_or_init(|| match std::env::var(VARIABLE) {
+        Err(std::env::VarError::NotPresent) => Wake::Auto { cpu_percent: DEFAULT_PERCENT },
+        Ok(text) => parse(&text).unwrap_or_else(|why| refuse(&text, why)),
+        Err(std::env::VarError::NotUnicode(text)) => refuse(&text.to_string_lossy(), "not text"),
+    })
+}
+
+fn parse(text: &str) -> Result<Wake, &'static str> {
+    match text.split_once(':') {
+        None if text == "sleep" => Ok(Wake::Sleep),
+        None if text == "busy" => Err("signals would not end a call that polls for ever; spin or auto serve"),
+        None if text == "dispatch" => Err("an unmodified program has no queues to mark; spin or auto serve"),
+        Some(("spin", us)) => match us.parse() {
+            Ok(us @ 1..=MAX_SPIN_US) => Ok(Wake::Spin { us }),
+            _ => Err("spin takes 1 to 1000000 microseconds"),
+        },
+        Some(("auto", percent)) => match percent.parse() {
+            Ok(cpu_percent @ 1..=100) => Ok(Wake::Auto { cpu_percent }),
+            _ => Err("auto takes 1 to 100 percent of a core"),
+        },
+        _ => Err("expected sleep, spin:US or auto:PERCENT"),
+    }
+}
+
+fn refuse(text: &str, why: &str) -> ! {
+    eprintln!("ccplane: {VARIABLE}={text}: {why}");
+    std::process::exit(REFUSED)
+}
+
+/// Runs when the program starts: a mode that is refused ends it before it has done anything.
+extern "C" fn start() {
+    mode();
+}
+
+/// Runs when the program ends.
+extern "C" fn end() {
+    if std::env::var_os(COUNTS).is_some() {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        eprintln!("ccplane: {} waits polled, {} slept", count(&POLLS), count(&SLEEPS));
+    }
+}
+
+#[used]
+#[allow(unsafe_code)]
+// SAFETY: the loader calls what the section lists, once, and ignores what it is called with.
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[allow(unsafe_code)]
+// SAFETY: as above, when the program ends.
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

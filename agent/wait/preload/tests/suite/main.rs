@@ -1,0 +1,221 @@
+//! Programs that know nothing of ccplane under the library: this program itself, whose children talk to each other in every way
+//! that is served, and programs of the system where they are installed.
+#![allow(clippy::unwrap_used)]
+
+use ccplane_testing::{skipped, wait_for};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::select::{FdSet, select};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Has a child do as the test of its name says.
+const CHILD: &str = "CCPLANE_PRELOAD_CHILD";
+/// Round trips of each way.
+const TRIPS: u32 = 200;
+
+/// The library that Cargo has built beside this program.
+fn library() -> PathBuf {
+    let built = std::env::current_exe().unwrap();
+    let folders = built.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join("libccplane_wait_preload.so")).find(|path| path.exists());
+    found.expect("Cargo builds the library with its tests")
+}
+
+fn under_library(program: &str, wake: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env("CCPLANE_WAKE", wake).env("CCPLANE_WAKE_COUNTS", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs one of the tests below, as a child's whole work.
+fn child(name: &str, wake: &str) -> Output {
+    let this = std::env::current_exe().unwrap();
+    let mut command = under_library(this.to_str().unwrap(), wake);
+    command.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(CHILD, "1");
+    command.output().unwrap()
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// The waits that polled and that slept, as the library says at a program's end.
+fn counts(stderr: &str) -> (u64, u64) {
+    let line = stderr.lines().find(|line| line.starts_with("ccplane: ") && line.ends_with(" slept"));
+    let numbers: Vec<u64> = line
+        .unwrap_or_else(|| panic!("no counts: {stderr}"))
+        .split(' ')
+        .filter_map(|w| w.parse().ok())
+        .collect();
+    (numbers[0], numbers[1])
+}
+
+/// A thread that sends back what it gets, until it gets nothing.
+fn echo() -> UdpSocket {
+    let (ours, theirs) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    ours.connect(theirs.local_addr().unwrap()).unwrap();
+    theirs.connect(ours.local_addr().unwrap()).unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        while let Ok(length @ 1..) = theirs.recv(&mut bytes) {
+            theirs.send(&bytes[..length]).unwrap();
+        }
+    });
+    ours
+}
+
+#[test]
+fn talks_in_every_way() {
+    if !is_child() {
+        return;
+    }
+    let socket = echo();
+    let mut bytes = [0; 64];
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+    epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 7)).unwrap();
+    for n in 0..TRIPS {
+        socket.send(&n.to_le_bytes()).unwrap();
+        match n % 4 {
+            0 => {}
+            1 => {
+                let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+                assert_eq!(poll(&mut fds, PollTimeout::from(5_000_u16)), Ok(1));
+                assert_eq!(fds[0].revents(), Some(PollFlags::POLLIN));
+            }
+            2 => {
+                let mut events = [EpollEvent::empty(); 4];
+                assert_eq!(epoll.wait(&mut events, EpollTimeout::from(5_000_u16)), Ok(1));
+                assert_eq!(events[0].data(), 7);
+            }
+            _ => {
+                let mut set = FdSet::new();
+                set.insert(socket.as_fd());
+                let mut timeout = TimeVal::seconds(5);
+                assert_eq!(select(None, &mut set, None, None, &mut timeout), Ok(1));
+                assert!(set.contains(socket.as_fd()));
+                assert!(timeout < TimeVal::seconds(5), "the time that is left");
+            }
+        }
+        let length = socket.recv(&mut bytes).unwrap();
+        assert_eq!(bytes[..length], n.to_le_bytes());
+    }
+    println!("all {TRIPS} came back");
+}
+
+#[test]
+fn waits_end_when_they_are_to() {
+    if !is_child() {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let long = Duration::from_millis(30);
+    let timed = |wait: &dyn Fn()| {
+        let start = Instant::now();
+        wait();
+        let took = start.elapsed();
+        assert!(took >= long, "{took:?}");
+    };
+    timed(&|| {
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(30_u16)), Ok(0));
+    });
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+    epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 7)).unwrap();
+    timed(&|| assert_eq!(epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::from(30_u16)), Ok(0)));
+    timed(&|| {
+        let mut set = FdSet::new();
+        set.insert(socket.as_fd());
+        assert_eq!(select(None, &mut set, None, None, &mut TimeVal::milliseconds(30)), Ok(0));
+        assert!(!set.contains(socket.as_fd()));
+    });
+    socket.set_read_timeout(Some(long)).unwrap();
+    timed(&|| {
+        let error = socket.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    });
+    socket.set_nonblocking(true).unwrap();
+    let error = socket.recv(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::ZERO), Ok(0));
+    println!("all waits ended");
+}
+
+fn succeeds(name: &str, wake: &str, says: &str) -> (u64, u64) {
+    let output = child(name, wake);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains(says), "{wake}: {stdout}{stderr}");
+    counts(&stderr)
+}
+
+#[test]
+fn an_unmodified_program_talks_as_before_in_each_mode() {
+    let (polls, sleeps) = succeeds("talks_in_every_way", "sleep", "all 200 came back");
+    assert!(polls == 0 && sleeps > 0, "{polls}, {sleeps}");
+    let (polls, _) = succeeds("talks_in_every_way", "spin:500", "all 200 came back");
+    assert!(polls > 0);
+    succeeds("talks_in_every_way", "auto:50", "all 200 came back");
+}
+
+#[test]
+fn time_outs_are_as_before_in_each_mode() {
+    for wake in ["sleep", "spin:1000", "auto:10"] {
+        succeeds("waits_end_when_they_are_to", wake, "all waits ended");
+    }
+}
+
+#[test]
+fn a_mode_that_cannot_be_served_ends_the_program_at_its_start() {
+    for (wake, why) in [
+        ("busy", "signals would not end a call that polls for ever; spin or auto serve"),
+        ("dispatch", "an unmodified program has no queues to mark; spin or auto serve"),
+        ("spin:0", "spin takes 1 to 1000000 microseconds"),
+        ("auto:101", "auto takes 1 to 100 percent of a core"),
+        ("quick", "expected sleep, spin:US or auto:PERCENT"),
+    ] {
+        let output = under_library("/bin/true", wake).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wake}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.lines().next(), Some(&*format!("ccplane: CCPLANE_WAKE={wake}: {why}")));
+    }
+}
+
+/// A process that ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn iperf3_carries_its_bytes() {
+    let port = free_port().to_string();
+    let mut command = under_library("iperf3", "auto:10");
+    command.args(["-s", "-1", "-p", &port, "-B", "127.0.0.1"]);
+    let Ok(server) = command.spawn() else { return skipped("iperf3 under the library", "not installed") };
+    let _server = Killed(server);
+    let output = wait_for("iperf3 carries its bytes", || {
+        let mut client = under_library("iperf3", "spin:50");
+        client.args(["-c", "127.0.0.1", "-p", &port, "-n", "20M", "-J"]);
+        let output = client.output().unwrap();
+        output.status.success().then_some(output)
+    });
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("\"sum_received\""), "{stdout}");
+    let (polls, sleeps) = counts(&String::from_utf8_lossy(&output.stderr));
+    assert!(polls + sleeps > 0);
+}

@@ -1,0 +1,51 @@
+//! How threads wait for events: asleep, polling, through a dispatcher, or by a choice under a budget.
+//!
+//! | mode | while nothing comes | a wake-up costs |
+//! |---|---|---|
+//! | `sleep` | the thread blocks | a system call, and across cores tens of microseconds |
+//! | `spin` | it polls for a while after the last event, then blocks | nothing within that while |
+//! | `busy` | it polls | nothing, and a core |
+//! | `dispatch` | it blocks, and one thread of its core polls for it and others | a call on the same core |
+//! | `auto` | it polls in the part of each gap in which most events come, as far as a budget goes | nothing where that was right |
+//!
+//! [`Waiter`] makes the choices without I/O. Who waits asks it what to do, and does it: there is no loop here that knows sockets
+//! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Seat`]).
+//! [`affinity`], [`set_busy_poll`] and [`AwakeCores`] are what the system can do beside.
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod affinity;
+mod auto;
+mod cost;
+mod dispatch;
+pub mod futex;
+mod gaps;
+mod latency;
+#[cfg(all(loom, test))]
+mod model;
+mod plan;
+mod ready;
+mod seat;
+mod sockets;
+mod step;
+mod sys;
+mod waiter;
+
+/// The atomics, which are loom's where `make loom` checks the orderings.
+mod atomic {
+    #[cfg(all(loom, test))]
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
+
+pub use auto::DWELL_NS;
+pub use cost::{measure_sleep, prepare, sleep_exactly, thread_time};
+pub use dispatch::{Class, DispatchError, Dispatched, Dispatcher, FIFO_PRIORITY, begin};
+pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
+pub use plan::Window;
+pub use ready::{MAX_QUEUES, QueuesError, Ready};
+pub use seat::Seat;
+pub use sockets::{BusyPollError, busy_poll_us, set_busy_poll};
+pub use step::{Step, sleep_time};
+pub use waiter::{Mode, ModeError, Waiter, Wake};

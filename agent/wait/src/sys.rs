@@ -1,0 +1,112 @@
+//! System calls that nix does not offer. All of the crate's `unsafe` is here.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use libc::{c_int, c_long};
+
+/// A word of futex_waitv(2), as the kernel reads it (include/uapi/linux/futex.h).
+#[repr(C)]
+struct WaitedWord {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// FUTEX_32 and FUTEX_PRIVATE_FLAG, as futex_waitv(2) has them.
+const WAITED_FLAGS: u32 = 2 | 128;
+
+/// Sleeps while `word` is `expected`; returns for any reason.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let timeout = timeout.map(timespec);
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word lives for the call, and the time, where there is one, too; the kernel writes to neither.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            timeout,
+        );
+    }
+}
+
+/// Wakes up to `threads` that sleep on `word`.
+pub(crate) fn futex_wake(word: &AtomicU32, threads: u32) {
+    // SAFETY: the kernel uses the word's address as a name, and neither reads nor writes it.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, threads);
+    }
+}
+
+/// Sleeps while all words have their values; returns for any reason but that the call is not there.
+pub(crate) fn futex_wait_any(words: &[(&AtomicU32, u32)], timeout: Duration) -> io::Result<()> {
+    let waited: Vec<WaitedWord> = words
+        .iter()
+        .map(|(word, value)| WaitedWord {
+            value: u64::from(*value),
+            address: word.as_ptr() as u64,
+            flags: WAITED_FLAGS,
+            reserved: 0,
+        })
+        .collect();
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
+    let now = Duration::from(nix::time::clock_gettime(clock)?);
+    let until = timespec(now.saturating_add(timeout));
+    // SAFETY: the list, the words that it names and the time live for the call, which writes to none of them.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waited.as_ptr(),
+            waited.len() as c_long,
+            0 as c_long,
+            &raw const until,
+            libc::CLOCK_MONOTONIC as c_long,
+        )
+    };
+    let error = io::Error::last_os_error();
+    let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM));
+    if woken < 0 && is_refused { Err(error) } else { Ok(()) }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
+    libc::timespec { tv_sec: seconds, tv_nsec: c_long::from(time.subsec_nanos() as i32) }
+}
+
+/// Puts the calling thread under SCHED_FIFO. Threads that it starts are not.
+pub(crate) fn set_fifo(priority: c_int) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: the parameter lives for the call, which only reads it.
+    let set = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameter)
+    };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets a socket's option that is one number.
+pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, value: c_int) -> io::Result<()> {
+    let length = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the number lives for the call, and the length is its own.
+    let set = unsafe {
+        let value = &raw const value;
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), length)
+    };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads a socket's option that is one number.
+pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
+    let (mut value, mut length): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: number and length live for the call, which writes at most as many bytes as the length says.
+    let got = unsafe {
+        let value = &raw mut value;
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), &raw mut length)
+    };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}

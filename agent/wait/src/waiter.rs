@@ -1,0 +1,221 @@
+//! Decisions of a waiting thread, without I/O: the caller has the clock, the polls and the sleeps.
+
+use crate::auto::Auto;
+use crate::plan::Window;
+use crate::step::Step;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// A way to wait, by its name in configurations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Blocks until it is woken.
+    Sleep,
+    /// Polls for a while after the last event, then sleeps.
+    Spin,
+    /// Polls without pause.
+    Busy,
+    /// Sleeps while a [`Dispatcher`](crate::Dispatcher) polls for it.
+    Dispatch,
+    /// Chooses when to poll by the gaps between events, within a budget.
+    Auto,
+}
+
+/// How a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Sleeps until it is woken.
+    Sleep,
+    /// Polls without pause for so long after the last event, then sleeps.
+    Spin { us: u32 },
+    /// Polls without pause.
+    Busy,
+    /// Sleeps while a [`Dispatcher`](crate::Dispatcher) polls for it.
+    Dispatch,
+    /// Polls where that meets most events, for at most this share of a core beyond what sleeping takes.
+    Auto { cpu_percent: u8 },
+}
+
+/// A text is no name of a way to wait.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{found}` is none of sleep, spin, busy, dispatch, auto")]
+pub struct ModeError {
+    /// The text.
+    pub found: String,
+}
+
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Mode, ModeError> {
+        match text {
+            "sleep" => Ok(Mode::Sleep),
+            "spin" => Ok(Mode::Spin),
+            "busy" => Ok(Mode::Busy),
+            "dispatch" => Ok(Mode::Dispatch),
+            "auto" => Ok(Mode::Auto),
+            found => Err(ModeError { found: found.to_owned() }),
+        }
+    }
+}
+
+impl Mode {
+    /// The way to wait of this name, with its figure where it has one.
+    pub fn with(self, spin_us: u32, cpu_percent: u8) -> Wake {
+        match self {
+            Mode::Sleep => Wake::Sleep,
+            Mode::Spin => Wake::Spin { us: spin_us },
+            Mode::Busy => Wake::Busy,
+            Mode::Dispatch => Wake::Dispatch,
+            Mode::Auto => Wake::Auto { cpu_percent },
+        }
+    }
+}
+
+impl Wake {
+    /// The way in which another process is asked to wait: asleep where its own budget or dispatcher would have to serve.
+    pub fn asked_of_peer(self) -> Wake {
+        match self {
+            Wake::Sleep | Wake::Dispatch | Wake::Auto { .. } => Wake::Sleep,
+            Wake::Spin { .. } | Wake::Busy => self,
+        }
+    }
+
+    /// Returns the way's name, without its figure.
+    pub fn mode(self) -> Mode {
+        match self {
+            Wake::Sleep => Mode::Sleep,
+            Wake::Spin { .. } => Mode::Spin,
+            Wake::Busy => Mode::Busy,
+            Wake::Dispatch => Mode::Dispatch,
+            Wake::Auto { .. } => Mode::Auto,
+        }
+    }
+}
+
+/// The thread's occupation since the last call.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    Work,
+    Polls { since_ns: u64 },
+    Sleeps { until_ns: Option<u64> },
+}
+
+/// Decides how one thread waits. All times are of one clock that never goes back, nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    wake: Wake,
+    event_ns: u64,
+    doing: Doing,
+    auto: Option<Auto>,
+}
+
+impl Waiter {
+    /// Creates the waiter of a thread that has just had an event.
+    pub fn new(wake: Wake, now_ns: u64) -> Waiter {
+        let auto = match wake {
+            Wake::Auto { cpu_percent } => Some(Auto::new(cpu_percent, now_ns)),
+            Wake::Sleep | Wake::Spin { .. } | Wake::Busy | Wake::Dispatch => None,
+        };
+        Waiter { wake, event_ns: now_ns, doing: Doing::Work, auto }
+    }
+
+    /// The way in which the thread waits.
+    pub fn wake(&self) -> Wake {
+        self.wake
+    }
+
+    /// Changes the way to wait; nothing happens where it is the same.
+    pub fn set_wake(&mut self, wake: Wake, now_ns: u64) {
+        if self.wake != wake {
+            *self = Waiter::new(wake, now_ns);
+        }
+    }
+
+    /// Sets the processor time that a sleep takes here, as [`measure_sleep`](crate::measure_sleep) finds it.
+    pub fn set_sleep_cost(&mut self, ns: u64) {
+        if let Some(auto) = &mut self.auto {
+            auto.set_sleep_cost(ns);
+        }
+    }
+
+    /// The part of a gap in which `auto` polls now; `None` in other modes.
+    pub fn window(&self) -> Option<Window> {
+        self.auto.as_ref().map(Auto::window)
+    }
+
+    /// How often `auto` has changed its window.
+    pub fn changes(&self) -> u64 {
+        self.auto.as_ref().map_or(0, Auto::changes)
+    }
+
+    /// Notes that something was there to do.
+    pub fn event(&mut self, now_ns: u64) {
+        self.settle(now_ns);
+        let gap_ns = now_ns.saturating_sub(self.event_ns);
+        self.event_ns = now_ns;
+        if let Some(auto) = &mut self.auto {
+            auto.event(gap_ns, now_ns);
+        }
+    }
+
+    /// Says what to do, as there is nothing to do now.
+    pub fn next(&mut self, now_ns: u64) -> Step {
+        self.settle(now_ns);
+        let step = match (self.wake, &mut self.auto) {
+            (_, Some(auto)) => auto.next(self.event_ns, now_ns),
+            (Wake::Spin { us }, None) => {
+                let until_ns = self.event_ns.saturating_add(u64::from(us) * 1000);
+                if now_ns < until_ns { Step::Poll { until_ns } } else { Step::Sleep { until_ns: None } }
+            }
+            (Wake::Busy, None) => Step::Poll { until_ns: u64::MAX },
+            (Wake::Sleep | Wake::Dispatch | Wake::Auto { .. }, None) => Step::Sleep { until_ns: None },
+        };
+        self.doing = match step {
+            Step::Poll { .. } => Doing::Polls { since_ns: now_ns },
+            Step::Sleep { until_ns } => Doing::Sleeps { until_ns },
+        };
+        step
+    }
+
+    /// Accounts for what was done since the last call.
+    fn settle(&mut self, now_ns: u64) {
+        let done = std::mem::replace(&mut self.doing, Doing::Work);
+        let Some(auto) = &mut self.auto else { return };
+        match done {
+            Doing::Work => {}
+            Doing::Polls { since_ns } => auto.polled(now_ns.saturating_sub(since_ns), now_ns),
+            Doing::Sleeps { until_ns } => {
+                auto.slept(until_ns.and_then(|until_ns| now_ns.checked_sub(until_ns)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_does_as_its_name_says() {
+        let next = |wake, now_ns| Waiter::new(wake, 1_000_000).next(now_ns);
+        let asleep = Step::Sleep { until_ns: None };
+        for now_ns in [1_000_000, 1_049_999, 5_000_000_000] {
+            assert_eq!(next(Wake::Sleep, now_ns), asleep);
+            assert_eq!(next(Wake::Dispatch, now_ns), asleep);
+            assert_eq!(next(Wake::Busy, now_ns), Step::Poll { until_ns: u64::MAX });
+        }
+        let spin = Wake::Spin { us: 50 };
+        assert_eq!(next(spin, 1_049_999), Step::Poll { until_ns: 1_050_000 });
+        assert_eq!(next(spin, 1_050_000), asleep);
+    }
+
+    #[test]
+    fn spinning_counts_from_the_last_event() {
+        let mut waiter = Waiter::new(Wake::Spin { us: 10 }, 0);
+        assert_eq!(waiter.next(20_000), Step::Sleep { until_ns: None });
+        waiter.event(1_000_000);
+        assert_eq!(waiter.next(1_001_000), Step::Poll { until_ns: 1_010_000 });
+    }
+}
