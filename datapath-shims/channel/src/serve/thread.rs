@@ -105,7 +105,7 @@ pub fn spawn(
             let step = if turn.connected { waiter.next(at_ns) } else { Step::Sleep { until_ns: None } };
             match step {
                 Step::Poll { until_ns } => {
-                    poll_until(&served, &now_ns, until_ns.min(at_ns + YIELD_EVERY_NS));
+                    poll_until(&served, now_ns, until_ns.min(at_ns + YIELD_EVERY_NS));
                 }
                 Step::Sleep { until_ns } => {
                     if let Err(error) = served.wait(sleep_time(until_ns, at_ns, NAP)) {

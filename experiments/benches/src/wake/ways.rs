@@ -73,11 +73,14 @@ impl<F: FnMut() -> io::Result<()>> Consumer for F {
     }
 }
 
+/// What opening queues gives.
+type Opened = Result<Box<dyn Channel>, BenchError>;
+
 /// A way to wait.
 pub(super) struct Way {
     pub(super) name: &'static str,
     /// Opens so many queues, for consumers at a place, which is that core.
-    pub(super) open: fn(usize, Place, usize) -> Result<Box<dyn Channel>, BenchError>,
+    pub(super) open: fn(usize, Place, usize) -> Opened,
 }
 
 /// All ways, the baseline among them.
