@@ -120,7 +120,8 @@ pub struct Evidence {
     /// Mean difference of an integer network from its float one, as a share of the same range: the candidate's or the
     /// active snapshot's, whichever is more.
     pub quantisation_error: f64,
-    /// By how much the learner expects rewards to improve, where it knows: nothing above 0 is not necessary.
+    /// By how much the learner expects rewards to improve, or an error in octaves to fall, where it knows: nothing above 0
+    /// is not necessary.
     pub gain: Option<f64>,
     /// States that all of this was measured on.
     pub states: u64,
