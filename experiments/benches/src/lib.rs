@@ -121,7 +121,7 @@ pub const ALL: &[Bench] = &[
         what: "from an event to the first instruction of the thread that waits for it, p50, p99, p99.9 and its processor time: futex, \
                eventfd, epoll, io_uring, unix datagram, BPF ring, spin, dispatch and auto, on the same core and another one, with 20 ms \
                and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them",
-        seconds: 330,
+        seconds: 300,
         run: wake::run,
     },
     Bench {

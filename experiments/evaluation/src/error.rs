@@ -1,6 +1,9 @@
 //! Why an evaluation cannot be made.
 
-use crate::store::StoreError;
+use std::path::PathBuf;
+
+use ccplane_files::ReadError;
+use ccplane_results::ResultsError;
 
 /// Why an evaluation cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -42,4 +45,29 @@ pub enum EvaluationError {
     /// The cells cannot be kept.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Why cells cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be made or written.
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: std::io::Error },
+    /// The file cannot be read.
+    #[error(transparent)]
+    Unread(#[from] ReadError),
+    /// A torn last line cannot be cut off.
+    #[error(transparent)]
+    Torn(#[from] ResultsError),
+    /// A line is no cell.
+    #[error("{}:{line}: {error}; --force starts anew and keeps the file as .old", path.display())]
+    Json {
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        error: serde_json::Error,
+    },
+    /// Written by another version.
+    #[error("{}: cells of another version; --force starts anew and keeps the file as .old", path.display())]
+    Version { path: PathBuf },
 }

@@ -30,7 +30,7 @@ pub use case::{Case, Contender, MAX_CASES};
 pub use conformance::{ConformanceCase, Conformed, LinkConformance};
 pub use criterion::{Against, CRITERIA, Check, Criterion, Group, Kind};
 pub use envelope::{Envelope, Point, conformance};
-pub use error::EvaluationError;
+pub use error::{EvaluationError, StoreError};
 pub use evaluation::{
     CaseFigures, CheckResult, CriterionResult, Evaluation, Provenance, Reference, SCHEMA_VERSION, Worst,
 };
@@ -38,6 +38,6 @@ pub use live::{LiveConfig, conform, live, live_cases};
 pub use measure::{Cell, Figures, Metric};
 pub use play::{Ground, Play, REFERENCES, STANDARDS, contenders, play};
 pub use scenario::ScenarioSet;
-pub use store::{STORE, Store, StoreError};
+pub use store::{STORE, Store};
 pub use trace::Traces;
 pub use verdict::{Bound, Judgement, MIN_CASES, Verdict, judge, relative};

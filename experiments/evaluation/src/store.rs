@@ -6,41 +6,17 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use ccplane_files::{Bound, ReadError, read_text};
-use ccplane_results::{Datapath, ResultsError};
+use ccplane_files::{Bound, read_text};
+use ccplane_results::Datapath;
 use serde::{Deserialize, Serialize};
 
+use crate::error::StoreError;
 use crate::measure::Cell;
 
 /// The bound of a file of cells.
 pub const STORE: Bound = Bound { what: "a file of cells", bytes: 1 << 30 };
 /// Version of the format, in each file's first line.
 const VERSION: u32 = 1;
-
-/// Why cells cannot be kept.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The file cannot be made or written.
-    #[error("{}: {error}", path.display())]
-    Io { path: PathBuf, error: std::io::Error },
-    /// The file cannot be read.
-    #[error(transparent)]
-    Unread(#[from] ReadError),
-    /// A torn last line cannot be cut off.
-    #[error(transparent)]
-    Torn(#[from] ResultsError),
-    /// A line is no cell.
-    #[error("{}:{line}: {error}; --force starts anew and keeps the file as .old", path.display())]
-    Json {
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
-        error: serde_json::Error,
-    },
-    /// Written by another version.
-    #[error("{}: cells of another version; --force starts anew and keeps the file as .old", path.display())]
-    Version { path: PathBuf },
-}
 
 /// The first line of a file.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]

@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn what_is_no_plan_is_refused_where_it_is() {
         let refused = |n: usize, from: &str, to: &str| {
-            let text = PLANS[n].1.replace(from, to);
+            let text = PLANS[n].1.replacen(from, to, 1);
             assert_ne!(text, PLANS[n].1, "{from}");
             FabricPlan::parse(Path::new("x.toml"), &text, None).unwrap_err().to_string()
         };

@@ -1,10 +1,11 @@
 //! Assembles the classifier: it finds a packet's flow, and either marks the packet as was decided or has the flow's program decide.
 
-use super::attach::PacketMaps;
-use super::header::{CB_LINK, CTX, Link, Output, REDIRECTED, exit_next, read_tcp_header, skb, stamp};
+use super::header::{CB_LINK, CTX, Link, Output, REDIRECTED, TP, exit_next, read_tcp_header, skb, stamp};
 use super::layout::{flow, page};
-use super::lifecycle::{NOW, TCP_ESTABLISHED, begin, find_cached, find_record, find_storage, put_into_cache};
-use super::measure::{Flow, TP, measure};
+use super::lifecycle::{NOW, TCP_ESTABLISHED, begin};
+use super::maps::PacketMaps;
+use super::measure::{Flow, measure};
+use super::record::{find_cached, find_record, find_storage, put_into_cache};
 use crate::codegen::claim_program;
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_KEY};

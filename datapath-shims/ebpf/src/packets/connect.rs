@@ -1,10 +1,11 @@
 //! Programs of a flow's start: they run where a socket of the control group connects, before its first packet is routed.
 
-use super::attach::PacketMaps;
 use super::header::Output;
-use super::host::{enforce, load_known, write_output};
+use super::host::{enforce, load_known};
 use super::layout::{flow, page, storage};
-use super::lifecycle::{Count, give_record, greet_peer, hash, make_storage, take_record};
+use super::lifecycle::{Count, greet_peer, hash};
+use super::maps::PacketMaps;
+use super::record::{give_record, make_storage, take_record, write_output};
 use crate::codegen::Host;
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_S1};

@@ -14,11 +14,12 @@ use ccplane_contract::{
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
 
-use super::attach::{ATTACH_TO_GROUP, Attached, Hooking, OpenPacketMaps, attach, link_to_group, output};
+use super::attach::{ATTACH_TO_GROUP, Attached, Hooking, attach, link_to_group, output};
 use super::connect::{self, ConnectHost, Family};
 use super::header::Output;
 use super::host::{PacketHost, reads_header};
 use super::layout::{first, flow, page};
+use super::maps::OpenPacketMaps;
 use super::options::PacketsOptions;
 use crate::book::{Book, Instance};
 use crate::btf::Btf;

@@ -7,6 +7,8 @@ use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
 /// The context of a classifier, through the whole program.
 pub const CTX: R = R::R6;
+/// The register of the flow's socket.
+pub const TP: R = R::R8;
 
 /// Offsets in a classifier's context (`struct __sk_buff`, include/uapi/linux/bpf.h).
 pub mod skb {

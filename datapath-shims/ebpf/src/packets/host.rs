@@ -1,17 +1,17 @@
 //! The [`Host`] in which compiled programs decide about packets.
 
-use super::attach::PacketMaps;
 use super::header::{CTX, Link, Output, exit_next, read_tcp_header, skb, stamp};
-use super::layout::{flow, marking, page, path, route};
-use super::lifecycle::look_up_record;
+use super::layout::{flow, path};
+use super::maps::PacketMaps;
 use super::measure::FRESH_US;
+use super::record::{look_up_record, write_output};
 use crate::codegen::Host;
 use crate::events::send_report;
 use crate::frame::{REC, load_prim};
 use crate::kernel::{Kernel, STACK_KEY};
 use crate::layout::{mode, rec};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, R, Size};
-use ccplane_program::ir::{MAX_PATHS, MAX_PRIORITY, PAST_SIZES, Prim, Program};
+use ccplane_program::ir::{PAST_SIZES, Prim, Program};
 
 /// The register of the packet's socket, until the invocation begins and its flags take the register.
 const SOCKET: R = R::R9;
@@ -202,47 +202,4 @@ pub fn enforce(asm: &mut Asm, paths: usize) {
     asm.bind(kept);
     asm.store(Size::B4, REC, flow::PRIORITY as i16, R::R1);
     asm.bind(done);
-}
-
-/// Emits what priority and path in force look like on packets into the record; R1-R4 are lost.
-pub fn write_output(asm: &mut Asm, maps: &PacketMaps, output: &Output) {
-    let entry = |asm: &mut Asm, field: u32, limit: i32, table: u32, bytes: u32| {
-        asm.load(Size::B4, R::R1, REC, field as i16);
-        asm.alu_imm(Alu::And, R::R1, limit);
-        asm.alu_imm(Alu::Lsh, R::R1, bytes.trailing_zeros() as i32);
-        asm.map_value(R::R2, maps.common.ctl, table);
-        asm.alu(Alu::Add, R::R2, R::R1);
-    };
-    let copy = |asm: &mut Asm, from: u32, to: u32| {
-        asm.load(Size::B4, R::R1, R::R2, from as i16);
-        asm.store(Size::B4, REC, to as i16, R::R1);
-    };
-    entry(asm, flow::PRIORITY, MAX_PRIORITY as i32, page::PRIORITIES, marking::BYTES);
-    copy(asm, marking::SKB_PRIORITY, flow::SKB_PRIORITY);
-    copy(asm, marking::DSCP, flow::DSCP);
-    asm.load(Size::B4, R::R3, R::R2, marking::MARK as i16);
-    entry(asm, flow::PATH, MAX_PATHS as i32 - 1, page::PATHS, route::BYTES);
-    copy(asm, route::IFINDEX, flow::IFINDEX);
-    asm.load(Size::B4, R::R1, R::R2, route::MARK as i16);
-    asm.alu(Alu::Or, R::R3, R::R1);
-    asm.store(Size::B4, REC, flow::MARK as i16, R::R3);
-    if output.flow_label {
-        let own = asm.label();
-        asm.load(Size::B4, R::R1, R::R2, route::LABEL as i16);
-        asm.jump_if_imm(R::R1, Cond::Eq, 0, own);
-        asm.load(Size::B4, R::R3, REC, flow::HASH as i16);
-        asm.alu(Alu::Add, R::R1, R::R3);
-        asm.alu_imm(Alu::And, R::R1, 0xf_ffff);
-        asm.alu_imm(Alu::Or, R::R1, 1);
-        asm.bind(own);
-        asm.store(Size::B4, REC, flow::LABEL as i16, R::R1);
-    }
-    let (never, done) = (asm.label(), asm.label());
-    asm.load(Size::B8, R::R1, REC, rec::DECIDE_AT as i16);
-    asm.jump_if_imm(R::R1, Cond::Sle, 0, never);
-    asm.jump(done);
-    asm.bind(never);
-    asm.mov_imm(R::R1, -1);
-    asm.bind(done);
-    asm.store(Size::B8, REC, flow::DECIDE_AT as i16, R::R1);
 }

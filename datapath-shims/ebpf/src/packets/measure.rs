@@ -1,16 +1,15 @@
 //! Code that measures flows and their paths.
 
-use super::attach::PacketMaps;
+use super::header::TP;
 use super::layout::{flow, path};
-use super::lifecycle::{find_record, find_storage};
+use super::maps::PacketMaps;
+use super::record::{find_record, find_storage};
 use crate::frame::REC;
 use crate::kernel::{Kernel, sample};
 use crate::layout::rec;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use ccplane_program::ir::MAX_PATHS;
 
-/// The register of the flow's socket.
-pub const TP: R = R::R8;
 /// A path that no flow has measured for longer than this has no round-trip time, microseconds.
 pub const FRESH_US: i32 = 1_000_000;
 /// Base-2 logarithm of what a sample counts less than what was known before.

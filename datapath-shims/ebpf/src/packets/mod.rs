@@ -16,9 +16,11 @@ mod header;
 mod host;
 mod layout;
 mod lifecycle;
+mod maps;
 mod measure;
 mod netlink;
 mod options;
+mod record;
 
 pub use attach::{EmptyClassifier, Hooking, available, clean};
 pub use datapath::{PacketsDatapath, Steering};

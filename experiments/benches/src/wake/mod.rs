@@ -48,7 +48,7 @@ struct Load {
 }
 
 const LOADS: [Load; 3] = [
-    Load { name: "idle", gap: IDLE_GAP, events: 30, warm: Duration::from_millis(600) },
+    Load { name: "idle", gap: IDLE_GAP, events: 24, warm: Duration::from_millis(480) },
     Load { name: "1ms", gap: Duration::from_millis(1), events: 400, warm: Duration::from_millis(200) },
     Load { name: "back-to-back", gap: Duration::ZERO, events: 4000, warm: Duration::from_millis(200) },
 ];

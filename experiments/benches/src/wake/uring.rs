@@ -1,7 +1,6 @@
 //! Waiting for eventfds by io_uring.
 #![allow(unsafe_code)]
 
-use super::ways::Consumer;
 use io_uring::{IoUring, cqueue, opcode, types::Fd};
 use nix::sys::eventfd::EventFd;
 use std::io;
@@ -33,10 +32,9 @@ impl<'a> UringConsumer<'a> {
         let pushed = unsafe { self.ring.submission().push(&poll) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
     }
-}
 
-impl Consumer for UringConsumer<'_> {
-    fn wait(&mut self) -> io::Result<()> {
+    /// Waits for an event and takes it.
+    pub(super) fn wait(&mut self) -> io::Result<()> {
         loop {
             let next = self.ring.completion().next();
             let Some(completion) = next else {

@@ -238,7 +238,10 @@ impl Channel for EventFds {
                 Ok(())
             }),
             Through::Epoll => Box::new(self.by_epoll()?),
-            Through::Uring => Box::new(UringConsumer::new(&self.events)?),
+            Through::Uring => {
+                let mut ring = UringConsumer::new(&self.events)?;
+                Box::new(move || ring.wait())
+            }
         })
     }
 }

@@ -178,7 +178,10 @@ fn usual(machine: &Machine, topology: &Topology, interface: &Interface) -> Vec<W
         };
         Some(WantedKnob { setting: state.setting.clone(), values })
     };
-    states.iter().filter_map(wanted).collect()
+    let mut knobs: Vec<WantedKnob> = states.iter().filter_map(wanted).collect();
+    // Some devices, veth for one, have no NAPI that could get a thread before a feature wants it.
+    knobs.sort_by_key(|knob| !matches!(knob.setting, Setting::Device { group: Group::Offload, .. }));
+    knobs
 }
 
 #[cfg(test)]
