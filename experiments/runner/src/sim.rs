@@ -446,18 +446,20 @@ mod tests {
             simulation.flows[1].own = own;
             let done = run(&simulation, &ccplane_algs::all(), TICK_US, &mut |_| true).unwrap();
             let stats = |n: usize| done.datapath.stats(done.flows[n]).unwrap().transport;
-            (stats(0).min_rtt_us, stats(1).min_rtt_us, stats(1).lost, done.datapath.network().acks_sent())
+            let longer_us = i64::from(stats(1).srtt_us) - i64::from(stats(0).srtt_us);
+            (longer_us, stats(1).lost, done.datapath.network().acks_sent())
         };
+        // The queue is the same for both flows.
         let plain = rtts(OwnPath::default());
-        // All of the first packets leave within a few milliseconds, so that the largest of their jitters holds for all.
+        assert!(plain.0.abs() < 5_000, "{plain:?}");
         let jittered = rtts(OwnPath { jitter_us: 30_000, ..OwnPath::default() });
-        assert!(jittered.0 < 45_000 && jittered.1 > plain.1, "{jittered:?} {plain:?}");
+        assert!(jittered.0 > 10_000, "{jittered:?}");
         let gathered = rtts(OwnPath { aggregate_acks_us: 100_000, ..OwnPath::default() });
-        assert!(gathered.0 < 45_000 && gathered.1 > 60_000, "{gathered:?}");
+        assert!(gathered.0 > 20_000, "{gathered:?}");
         let rare = rtts(OwnPath { ack_every: Some(32), ..OwnPath::default() });
-        assert!(rare.3 < plain.3, "{rare:?} {plain:?}");
+        assert!(rare.2 < plain.2, "{rare:?} {plain:?}");
         let lying = rtts(OwnPath { conceals_losses: true, ..OwnPath::default() });
-        assert!(plain.2 > 0 && lying.2 * 4 < plain.2, "{lying:?} {plain:?}");
+        assert!(plain.1 > 0 && lying.1 * 4 < plain.1, "{lying:?} {plain:?}");
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn answers_and_weights_are_those_of_the_server_in_memory() {
                     assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
                     client.send(&asked).unwrap();
                     assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
-                    let length = client.recv(&mut reply).unwrap();
+                    let received = client.recv(&mut reply);
+                    let length = received.unwrap_or_else(|error| panic!("request {n} from {own}: {error}"));
                     assert_eq!(reply[..length], expected, "request {n} from {own}");
                     let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
                     client.send(&feedback).unwrap();

@@ -73,7 +73,7 @@ impl<F: FnMut() -> io::Result<()>> Consumer for F {
     }
 }
 
-/// What opening queues gives.
+/// The queues, once they are open.
 type Opened = Result<Box<dyn Channel>, BenchError>;
 
 /// A way to wait.
