@@ -446,8 +446,11 @@ mod tests {
             simulation.flows[1].own = own;
             let done = run(&simulation, &ccplane_algs::all(), TICK_US, &mut |_| true).unwrap();
             let stats = |n: usize| done.datapath.stats(done.flows[n]).unwrap().transport;
-            let longer_us = i64::from(stats(1).srtt_us) - i64::from(stats(0).srtt_us);
-            (longer_us, stats(1).lost, done.datapath.network().acks_sent())
+            let mean_us = |n: usize| {
+                let samples = done.datapath.samples(done.flows[n]);
+                samples.iter().map(|s| i64::from(s.srtt_us)).sum::<i64>() / samples.len() as i64
+            };
+            (mean_us(1) - mean_us(0), stats(1).lost, done.datapath.network().acks_sent())
         };
         // The queue is the same for both flows.
         let plain = rtts(OwnPath::default());
