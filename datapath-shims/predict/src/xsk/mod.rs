@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::{FRAME_BYTES, Frames, Ring};
 
-/// Frames of a socket; half of them wait to be received to as long as nothing is sent.
+/// Frames of a socket, all of which wait to be received to as long as nothing is sent.
 const FRAMES: usize = 4096;
 /// Elements of each ring: enough for all frames.
 const RING: u32 = FRAMES as u32;
@@ -90,17 +90,20 @@ impl Xsk {
         }
         let at = sys::offsets(&socket).map_err(failed("ask for the rings' places"))?;
         let mapped = failed("map the rings");
-        let fill = Ring::new(&socket, libc::XDP_UMEM_PGOFF_FILL_RING, &at.fr, RING).map_err(mapped)?;
+        let mut fill = Ring::new(&socket, libc::XDP_UMEM_PGOFF_FILL_RING, &at.fr, RING).map_err(mapped)?;
         let completion =
             Ring::new(&socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, RING).map_err(mapped)?;
         let receive = Ring::new(&socket, libc::XDP_PGOFF_RX_RING as u64, &at.rx, RING).map_err(mapped)?;
         let send = Ring::new(&socket, libc::XDP_PGOFF_TX_RING as u64, &at.tx, RING).map_err(mapped)?;
+        // Before the program leads anything here: what finds no frame is dropped.
+        let mut free: Vec<u64> = (0..FRAMES).map(|n| (n * FRAME_BYTES) as u64).collect();
+        let given = fill.produce(&free);
+        free.drain(..given);
         sys::bind(&socket, number, QUEUE).map_err(failed("bind to the interface"))?;
         let map = sys::socket_map(QUEUE + 1).map_err(failed("create a map"))?;
         sys::set_socket(&map, QUEUE, &socket).map_err(failed("fill the map"))?;
         let program = sys::load(&program(&map, port)?).map_err(failed("load the XDP program"))?;
         let link = sys::attach(&program, number).map_err(failed("attach the XDP program"))?;
-        let free = (0..FRAMES).map(|n| (n * FRAME_BYTES) as u64).collect();
         Ok(Xsk { port, frames, fill, completion, receive, send, free, out: 0, socket, _link: link })
     }
 
