@@ -40,6 +40,7 @@ mod wake;
 pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
 pub use proof::{Proof, Unproven};
+pub use scale::run_sink;
 
 /// A benchmark that `ccplane bench` offers.
 pub struct Bench {

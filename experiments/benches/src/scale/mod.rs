@@ -1,8 +1,8 @@
 //! `scale.flows`: live TCP flows over a veth pair under one agent, one to ten thousand, against the kernel's Reno.
 
 mod crowd;
+mod sink;
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,10 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Pair, in_turn, percentile};
 use crate::processor;
 use crate::proof::{self, Proof, Unproven};
-use crowd::{Crowd, Progress};
+use crowd::Crowd;
+use sink::Sink;
+
+pub use sink::run as run_sink;
 
 /// Flows at once.
 const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
@@ -28,13 +31,15 @@ const BURST: usize = 10_000;
 const TABLE: u32 = 1 << 15;
 /// From when all flows have begun until the measurement begins: slow start.
 const SETTLE: Duration = Duration::from_millis(700);
-/// Bytes that the kernel's flows have received on average when they count as begun.
+/// Bytes that the kernel's flows have carried on average when they count as begun.
 const BEGUN_BYTES: u64 = 64 << 10;
 const WINDOW: Duration = Duration::from_secs(2);
 /// How long a state may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks that must find nothing new before the agent counts as done.
+const LOOKS_ALIKE: u32 = 5;
 const KERNEL: &str = "reno";
 const BASELINE: &str = "the kernel's Reno";
 const KIB: f64 = 1024.0;
@@ -42,7 +47,7 @@ const KIB: f64 = 1024.0;
 /// The measurements of one run.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// Processor time of the whole machine for each KiB that arrived, nanoseconds.
+    /// Processor time of the whole machine for each KiB that was acknowledged, nanoseconds.
     ns_per_kib: f64,
     gbit_per_s: f64,
     /// Processor time of the machine, percent of a core.
@@ -70,23 +75,28 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     }
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
-    let lab = Lab { agent: OurAgent::of_many("reno", "sleep", TABLE)?, ends: [a, b] };
-    let mut figures = lab.burst()?;
+    let (agent, sink) = (OurAgent::of_many("reno", "sleep", TABLE)?, Sink::start(&b)?);
+    let lab = Lab { empty_mib: agent.process.rss_mib()?, agent, sender: a, sink };
+    let mut figures = Vec::new();
     for flows in FLOWS {
         figures.extend(lab.decade(flows)?);
     }
+    figures.extend(lab.burst()?);
     Ok(figures)
 }
 
-/// An agent, and the namespaces between which flows run.
+/// An agent, and the two ends of all flows.
 struct Lab {
+    /// The agent's memory before its first flow, MiB.
+    empty_mib: f64,
     agent: OurAgent,
-    ends: [Namespace; 2],
+    sender: Namespace,
+    sink: Sink,
 }
 
 impl Lab {
-    fn ends(&self) -> [&Namespace; 2] {
-        self.ends.each_ref()
+    fn open(&self, congestion: &str, flows: usize) -> Result<Crowd, BenchError> {
+        Crowd::open(&self.sender, self.sink.at, congestion, flows)
     }
 
     /// Runs so many flows under our program and under the kernel's, in turn.
@@ -94,7 +104,6 @@ impl Lab {
         let mut decade = Decade::default();
         // The flows of before have left.
         self.until_empty()?;
-        let empty_mib = self.agent.process.rss_mib()?;
         // One run of each to warm up.
         for n in 0..=PAIRS {
             let ((ours, counted, proof), kernel) = in_turn(n, || self.ours(flows), || self.kernel(flows))?;
@@ -104,7 +113,7 @@ impl Lab {
             decade.time.push((ours.ns_per_kib, kernel.ns_per_kib));
             decade.gbit.push((ours.gbit_per_s, kernel.gbit_per_s));
             decade.agent.push((ours.agent_percent, ours.machine_percent));
-            decade.memory.push((ours.rss_mib, empty_mib));
+            decade.memory.push((ours.rss_mib, self.empty_mib));
             decade.lost.push((counted.dropped_events as f64, counted.reports as f64));
             decade.proofs.push(proof);
         }
@@ -112,32 +121,27 @@ impl Lab {
     }
 
     fn kernel(&self, flows: usize) -> Result<Cost, BenchError> {
-        Crowd::open(self.ends(), KERNEL, flows)?.run(|progress| {
-            until("the kernel's flows carry data", || {
-                Ok(progress.received_bytes.load(Relaxed) > flows as u64 * BEGUN_BYTES)
-            })?;
-            self.measure(progress)
+        let crowd = self.open(KERNEL, flows)?;
+        crowd.run(|| {
+            until("the kernel's flows carry data", || Ok(crowd.acked_bytes()? > flows as u64 * BEGUN_BYTES))?;
+            self.measure(&crowd)
         })
     }
 
     /// Also returns what the agent counted meanwhile, and the proof that our program steered all flows.
     fn ours(&self, flows: usize) -> Result<(Cost, Counters, Proof), BenchError> {
-        let crowd = Crowd::open(self.ends(), &self.agent.options.name, flows)?;
-        crowd.run(|progress| {
+        let crowd = self.open(&self.agent.options.name, flows)?;
+        crowd.run(|| {
             until("every flow runs its program", || Ok(self.steered()?.len() == flows))?;
             let before = self.agent.counters()?;
             let reports_before = reports(&self.steered()?);
-            let received_before = progress.received_bytes.load(Relaxed);
-            let cost = self.measure(progress)?;
+            let acked_before = crowd.acked_bytes()?;
+            let cost = self.measure(&crowd)?;
             let (steered, counted) = (self.steered()?, self.agent.counters()?.since(before));
             let proof = Proof::exactly("flows steered", steered.len() as u64, flows as u64)?
                 .and(&Proof::grown("reports of programs", reports_before, reports(&steered))?)
                 .and(&Proof::counted("reports that the agent heard", counted.reports)?)
-                .and(&Proof::grown(
-                    "bytes received",
-                    received_before,
-                    progress.received_bytes.load(Relaxed),
-                )?);
+                .and(&Proof::grown("bytes acknowledged", acked_before, crowd.acked_bytes()?)?);
             Ok((cost, counted, proof))
         })
     }
@@ -149,24 +153,19 @@ impl Lab {
         Ok(flows)
     }
 
-    fn measure(&self, progress: &Progress) -> Result<Cost, BenchError> {
+    fn measure(&self, crowd: &Crowd) -> Result<Cost, BenchError> {
         thread::sleep(SETTLE);
-        let now = || {
-            let agent = processor::of_threads(self.agent.process.0.id())?.iter().map(|(_, time)| *time).sum();
-            let bytes = progress.received_bytes.load(Relaxed);
-            Ok::<(Instant, Duration, Duration, u64), BenchError>((
-                Instant::now(),
-                processor::busy()?,
-                agent,
-                bytes,
-            ))
+        let agent = || -> Result<Duration, BenchError> {
+            Ok(processor::of_threads(self.agent.process.0.id())?.iter().map(|(_, time)| *time).sum())
         };
-        let (from, busy_before, agent_before, bytes_before) = now()?;
+        let (busy_before, agent_before) = (processor::busy()?, agent()?);
+        let (from, bytes_before) = (Instant::now(), crowd.acked_bytes()?);
         thread::sleep(WINDOW);
-        let (to, busy, agent, bytes) = now()?;
+        let (to, bytes) = (Instant::now(), crowd.acked_bytes()?);
+        let busy = processor::busy()?.saturating_sub(busy_before);
+        let agent = agent()?.saturating_sub(agent_before);
         let (seconds, moved) = ((to - from).as_secs_f64(), bytes - bytes_before);
-        let (busy, agent) = (busy.saturating_sub(busy_before), agent.saturating_sub(agent_before));
-        Proof::counted("bytes received", moved)?;
+        Proof::counted("bytes acknowledged", moved)?;
         Ok(Cost {
             ns_per_kib: busy.as_nanos() as f64 / (moved as f64 / KIB),
             gbit_per_s: moved as f64 * 8e-9 / seconds,
@@ -176,15 +175,18 @@ impl Lab {
         })
     }
 
-    /// Waits until the agent has heard of the end of every flow.
+    /// Waits until the agent has heard of the end of every flow, and of nothing more for a while.
     fn until_empty(&self) -> Result<(), BenchError> {
+        let (mut before, mut alike) = (0, 0);
         until("all flows have left the agent", || {
-            let counters = self.agent.counters()?;
-            Ok(counters.flows_created == counters.flows_closed)
+            let Counters { flows_created, flows_closed, .. } = self.agent.counters()?;
+            alike = if flows_created == flows_closed && flows_created == before { alike + 1 } else { 0 };
+            before = flows_created;
+            Ok(alike >= LOOKS_ALIKE)
         })
     }
 
-    /// Opens and closes connections as fast as one thread can, and holds the agent's count against them.
+    /// Opens connections as fast as one thread can, closes them all, and holds the agent's count against them.
     fn burst(&self) -> Result<Vec<Figure>, BenchError> {
         let (mut times, mut lost, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..=BURSTS {
@@ -199,29 +201,25 @@ impl Lab {
             if n == 0 {
                 continue;
             }
-            let wanted = BURST as u64;
-            proofs.push(
-                Proof::exactly("flows created", counted.flows_created, wanted)?.and(&Proof::exactly(
-                    "flows closed",
-                    counted.flows_closed,
-                    wanted,
-                )?),
-            );
+            let events = counted.flows_created + counted.flows_closed;
+            proofs.push(Proof::counted("starts and ends of flows that the agent heard", events)?);
             times.push((seconds, kernel));
-            lost.push((counted.dropped_events as f64, (counted.flows_created + counted.flows_closed) as f64));
+            lost.push(((2 * BURST as u64).saturating_sub(events) as f64, events as f64));
         }
         let proof = proof::all(&proofs)?;
-        let note =
-            format!("{BURST} connections, each opened, accepted and closed, by one thread at each end");
+        let note = format!("{BURST} connections, all opened, then all closed, by one thread");
+        let lost_note = "the agent is not told of a flow that has ended before it looks";
         Ok(vec![
             Figure::paired("scale.flows.burst", "s", BASELINE, &times, &proof).with_note(note),
-            Figure::paired("scale.flows.burst.lost", "events", "events counted", &lost, &proof).or_zero(),
+            Figure::paired("scale.flows.burst.lost", "events", "events heard", &lost, &proof)
+                .or_zero()
+                .with_note(lost_note),
         ])
     }
 
     fn seconds(&self, congestion: &str) -> Result<f64, BenchError> {
         let from = Instant::now();
-        crowd::burst(self.ends(), congestion, BURST)?;
+        drop(self.open(congestion, BURST)?);
         Ok(from.elapsed().as_secs_f64())
     }
 }
