@@ -74,8 +74,9 @@ impl Crowd {
         raise_limit()?;
         let buffer_bytes = (connections >= SIZED_FROM)
             .then(|| (SEND_BUFFERS_BYTES / connections).max(MIN_SEND_BUFFER_BYTES));
-        let open = || (0..connections).map(|_| connect_to(at, congestion, buffer_bytes)).collect();
-        let senders: Vec<TcpStream> = from.run(open)??;
+        let connect = |_| connect_to(at, congestion, buffer_bytes);
+        let senders =
+            from.run(|| (0..connections).map(connect).collect::<Result<Vec<_>, BenchError>>())??;
         for stream in &senders {
             context("make a socket not block", stream.set_nonblocking(true))?;
         }
@@ -84,7 +85,11 @@ impl Crowd {
 
     /// Payload bytes that the receivers have acknowledged so far, on all connections together.
     pub fn acked_bytes(&self) -> Result<u64, BenchError> {
-        self.senders.iter().try_fold(0, |sum, stream| Ok(sum + TcpInfo::of(stream)?.bytes_acked))
+        let mut sum = 0;
+        for stream in &self.senders {
+            sum += TcpInfo::of(stream)?.bytes_acked;
+        }
+        Ok(sum)
     }
 
     /// Sends on all connections while `observe` runs.

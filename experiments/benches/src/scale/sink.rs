@@ -73,7 +73,7 @@ pub fn drain(listener: &TcpListener, parent: impl AsFd) -> Result<(), BenchError
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         // An error is always told.
-        epoll.add(parent, EpollEvent::new(EpollFlags::empty(), PARENT))?;
+        epoll.add(&parent, EpollEvent::new(EpollFlags::empty(), PARENT))?;
         Ok(epoll)
     };
     let epoll = context("wait for sockets", made().map_err(Into::into))?;
