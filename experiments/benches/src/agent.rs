@@ -107,7 +107,7 @@ impl OurAgent {
     }
 }
 
-/// What `ccplane status --json` says, as far as it is of use here.
+/// The part of `ccplane status --json` that is of use here.
 #[derive(Deserialize)]
 struct Status {
     counters: Counters,

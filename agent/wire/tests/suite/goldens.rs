@@ -164,7 +164,7 @@ fn v2_report_alone() {
     assert_eq!(bytes, golden.2);
 }
 
-/// What `ccp-reno` reports, after a month and on the thousandth flow, takes no more than a ring's line has behind its mark.
+/// A report of `ccp-reno`, after a month and on the thousandth flow, fits into a ring's line behind the mark.
 #[test]
 fn v2_report_alone_fits_a_cache_line() {
     const LINE_BYTES: usize = 64 - 8;

@@ -159,7 +159,7 @@ fn wire_ns(
     Ok((ns, Proof::counted("datagrams received", received)?))
 }
 
-/// What the shim does for a datagram between QUIC and a port: the headers, the checksums and the copies of both ends.
+/// The shim's own work for a datagram between QUIC and a port: the headers, the checksums and the copies of both ends.
 struct Shim {
     ends: [Interface; 2],
     headers: Headers,

@@ -29,7 +29,7 @@ const LISTENER: u64 = 1;
 
 /// A process that accepts connections and drops what they carry; it ends with its owner, however that ends.
 pub struct Sink {
-    /// Where it listens.
+    /// The address on which it listens.
     pub at: SocketAddr,
     _process: Process,
 }
