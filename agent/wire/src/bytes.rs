@@ -2,6 +2,11 @@
 
 use crate::{DecodeError, EncodeError};
 
+/// Bytes of the longest number of variable length: 64 bits, 7 in each.
+pub(crate) const MAX_VARINT_BYTES: usize = 10;
+const BITS_A_BYTE: u32 = 7;
+const LOW_BITS: u8 = 0x7f;
+
 /// The unread rest of a message.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
@@ -64,6 +69,37 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
         self.array(field).map(i64::from_le_bytes)
+    }
+
+    /// A number of 7 bits a byte, the lowest first; bit 7 is set in all bytes but the last. There is one form of each.
+    #[inline]
+    pub(crate) fn varint(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        let mut value = 0;
+        for (at, byte) in self.0.iter().copied().enumerate().take(MAX_VARINT_BYTES) {
+            value |= u64::from(byte & LOW_BITS) << (BITS_A_BYTE * at as u32);
+            if byte > LOW_BITS {
+                continue;
+            }
+            let is_longer = byte == 0 && at > 0;
+            let overflows = at + 1 == MAX_VARINT_BYTES && byte > 1;
+            if is_longer || overflows {
+                return Err(DecodeError::NotAllowed { field, found: "a number in too many bytes" });
+            }
+            self.bytes(at + 1, field)?;
+            return Ok(value);
+        }
+        match self.0.len() {
+            have @ ..MAX_VARINT_BYTES => Err(DecodeError::Short { field, need: have + 1, have }),
+            _ => Err(DecodeError::NotAllowed { field, found: "a number in too many bytes" }),
+        }
+    }
+
+    /// The same, of at most 32 bits.
+    #[inline]
+    pub(crate) fn varint_u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        let found = self.varint(field)?;
+        let limit = u64::from(u32::MAX);
+        u32::try_from(found).map_err(|_| DecodeError::TooLarge { field, found, limit })
     }
 
     #[inline]
@@ -195,6 +231,23 @@ pub(crate) fn put_count(
         Ok(n) if found <= limit => out.put(&n.to_le_bytes()),
         _ => Err(EncodeError::TooMany { field, found, limit }),
     }
+}
+
+/// Appends a number of variable length: see [`Reader::varint`].
+#[inline]
+pub(crate) fn put_varint(out: &mut impl Out, mut value: u64) -> Result<(), EncodeError> {
+    let mut bytes = [0; MAX_VARINT_BYTES];
+    let mut len = 0;
+    for byte in &mut bytes {
+        *byte = value as u8 & LOW_BITS;
+        value >>= BITS_A_BYTE;
+        len += 1;
+        if value == 0 {
+            break;
+        }
+        *byte |= !LOW_BITS;
+    }
+    out.put(bytes.get(..len).unwrap_or_default())
 }
 
 /// Appends UTF-8 behind its length as u16.

@@ -8,6 +8,7 @@ use ccplane_ebpf::Options;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::{BenchError, context};
 use crate::{oracle, steer};
@@ -41,26 +42,39 @@ pub struct OurAgent {
 impl OurAgent {
     /// With only the kernel datapath, or only the unix socket: a busy agent takes a core for each.
     pub fn start(algorithm: &str, wake: &str, kernel: bool) -> Result<OurAgent, BenchError> {
-        OurAgent::configured(algorithm, wake, kernel, "")
+        OurAgent::configured(algorithm, wake, kernel, "", steer::options("r")?)
     }
 
     /// With the kernel datapath, whose flows the portus agent at `socket` steers.
     pub fn of_portus(wake: &str, socket: &Path) -> Result<OurAgent, BenchError> {
-        OurAgent::configured("portus", wake, true, &format!("[portus]\nsocket = \"{}\"\n", socket.display()))
+        let more = format!("[portus]\nsocket = \"{}\"\n", socket.display());
+        OurAgent::configured("portus", wake, true, &more, steer::options("r")?)
     }
 
-    fn configured(algorithm: &str, wake: &str, kernel: bool, more: &str) -> Result<OurAgent, BenchError> {
+    /// With the kernel datapath, and room for `max_flows` flows there.
+    pub fn of_many(algorithm: &str, wake: &str, max_flows: u32) -> Result<OurAgent, BenchError> {
         let (options, dir) = steer::options("r")?;
+        OurAgent::configured(algorithm, wake, true, "", (Options { max_flows, ..options }, dir))
+    }
+
+    fn configured(
+        algorithm: &str,
+        wake: &str,
+        kernel: bool,
+        more: &str,
+        (options, dir): (Options, tempfile::TempDir),
+    ) -> Result<OurAgent, BenchError> {
         let socket = dir.path().join("ccp.sock");
         let config = dir.path().join("ccplane.toml");
         let at = |name: &str| dir.path().join(name).display().to_string();
         let text = format!(
             "default_algorithm = \"{algorithm}\"\nlog = \"error\"\n[agent]\nwake = \"{wake}\"\nspin_us = {SPIN_US}\n[control]\n\
-             socket = \"{}\"\n[datapath.ebpf]\nmode = \"{}\"\nname = \"{}\"\nrun_dir = \"{}\"\n[datapath.unix]\n\
+             socket = \"{}\"\n[datapath.ebpf]\nmode = \"{}\"\nname = \"{}\"\nmax_flows = {}\nrun_dir = \"{}\"\n[datapath.unix]\n\
              mode = \"{}\"\nsocket = \"{}\"\n{more}",
             at("control.sock"),
             if kernel { "on" } else { "off" },
             options.name,
+            options.max_flows,
             options.run_dir.display(),
             if kernel { "off" } else { "on" },
             socket.display()
@@ -75,12 +89,49 @@ impl OurAgent {
 
     /// The flows that `ccplane flows` lists.
     pub fn flows(&self) -> Result<Vec<Listed>, BenchError> {
+        self.ask::<List>("flows").map(|list| list.flows)
+    }
+
+    /// The counters that `ccplane status` tells.
+    pub fn counters(&self) -> Result<Counters, BenchError> {
+        self.ask::<Status>("status").map(|status| status.counters)
+    }
+
+    /// The answer to a command of `ccplane` that asks the agent.
+    fn ask<T: DeserializeOwned>(&self, about: &str) -> Result<T, BenchError> {
         let mut command = Command::new(oracle::find("ccplane")?);
-        command.args(["flows", "--json", "--socket"]).arg(self.dir.path().join("control.sock"));
-        let output = context("ask the agent for its flows", command.stdin(Stdio::null()).output())?;
-        let listed: List = serde_json::from_slice(&output.stdout)
-            .map_err(|error| BenchError::Missing(format!("the agent does not list its flows: {error}")))?;
-        Ok(listed.flows)
+        command.args([about, "--json", "--socket"]).arg(self.dir.path().join("control.sock"));
+        let output = context("ask the agent", command.stdin(Stdio::null()).output())?;
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| BenchError::Missing(format!("the agent does not tell its {about}: {error}")))
+    }
+}
+
+/// The part of `ccplane status --json` that is of use here.
+#[derive(Deserialize)]
+struct Status {
+    counters: Counters,
+}
+
+/// Events that an agent has counted since its start.
+#[derive(Clone, Copy, Deserialize)]
+pub struct Counters {
+    pub flows_created: u64,
+    pub flows_closed: u64,
+    pub reports: u64,
+    /// Events that its datapaths had no room for.
+    pub dropped_events: u64,
+}
+
+impl Counters {
+    /// The events after `before`.
+    pub fn since(self, before: Counters) -> Counters {
+        Counters {
+            flows_created: self.flows_created - before.flows_created,
+            flows_closed: self.flows_closed - before.flows_closed,
+            reports: self.reports - before.reports,
+            dropped_events: self.dropped_events - before.dropped_events,
+        }
     }
 }
 

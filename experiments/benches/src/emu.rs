@@ -17,7 +17,8 @@ use crate::steer;
 
 /// The command in the shells: prints its process id and the outside's address, then holds the namespace.
 const COMMAND: &str = "echo $$ $MAHIMAHI_BASE; exec sleep 600";
-const CEILING_MBIT: u32 = 1000;
+/// Rates of the traces, Mb/s.
+const CEILINGS_MBIT: [u32; 3] = [1000, 2000, 4000];
 const CEILING_RUNS: usize = 5;
 const CEILING_RUN: Duration = Duration::from_secs(3);
 const CONST_MBIT: u32 = 12;
@@ -121,22 +122,25 @@ impl Drop for ShellPath {
     }
 }
 
-/// Measures `emu.ceiling`: one flow through a trace of 1000 Mb/s.
+/// Measures `emu.ceiling`: one flow through a trace of 1000 Mb/s, and through faster ones.
 pub fn ceiling() -> Result<Vec<Figure>, BenchError> {
+    CEILINGS_MBIT.into_iter().map(ceiling_at).collect()
+}
+
+fn ceiling_at(mbit: u32) -> Result<Figure, BenchError> {
     let directory = context("make a directory", tempfile::tempdir())?;
-    let trace = constant(directory.path(), CEILING_MBIT)?;
+    let trace = constant(directory.path(), mbit)?;
     let exe = exe()?;
     let behind = ShellPath::start(&["mm-delay", "1", &exe, "mm-link", &trace, &trace])?;
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..CEILING_RUNS {
         let bytes = behind.bulk(CEILING_RUN)?;
         proofs.push(Proof::counted("bytes received", bytes)?);
-        pairs.push((bytes as f64 * 8e-6 / CEILING_RUN.as_secs_f64(), f64::from(CEILING_MBIT)));
+        pairs.push((bytes as f64 * 8e-6 / CEILING_RUN.as_secs_f64(), f64::from(mbit)));
     }
+    let name = if mbit == CEILINGS_MBIT[0] { "emu.ceiling".into() } else { format!("emu.ceiling.{mbit}") };
     let note = "payload against the trace's bytes: headers take 4 of 100";
-    Ok(vec![
-        Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).with_note(note),
-    ])
+    Ok(Figure::paired(name, "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).with_note(note))
 }
 
 /// Measures `emu.const12`: Cubic's share of a constant trace of 12 Mb/s.

@@ -15,7 +15,7 @@ use crate::emu::{self, ShellPath};
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair};
 use crate::proof::{Proof, SteeredBy, Witness};
-use crate::steer;
+use crate::{processor, steer};
 
 const ALGORITHM: &str = "aurora";
 /// How the kernel shows the learner's thread: 15 characters of its name.
@@ -204,7 +204,7 @@ impl Agent {
 
     /// Reads the processor time that the learner's thread and all others have used so far.
     fn cpu(&self) -> Result<[Duration; 2], BenchError> {
-        let threads = threads_cpu(self.process.id())?;
+        let threads = processor::of_threads(self.process.id())?;
         let sum = |learner: bool| {
             let of = threads.iter().filter(|(name, _)| (name == THREAD) == learner);
             of.map(|(_, used)| *used).sum::<Duration>()
@@ -239,16 +239,4 @@ fn start(options: Options, dir: &Path) -> Result<Agent, BenchError> {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(agent)
-}
-
-/// The names of the threads of process `pid`, and the processor time of each (proc(5), schedstat).
-fn threads_cpu(pid: u32) -> Result<Vec<(String, Duration)>, BenchError> {
-    let threads = context("list an agent's threads", std::fs::read_dir(format!("/proc/{pid}/task")))?;
-    let used = |thread: std::fs::DirEntry| {
-        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).ok();
-        let ns = read("schedstat")?.split(' ').next()?.parse().ok()?;
-        Some((read("comm")?.trim_end().to_owned(), Duration::from_nanos(ns)))
-    };
-    // A thread that has just ended is not missed.
-    Ok(threads.flatten().filter_map(used).collect())
 }

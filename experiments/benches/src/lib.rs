@@ -22,6 +22,7 @@ mod oracle;
 mod plain;
 mod predict;
 mod prefer;
+mod processor;
 mod proof;
 mod push;
 mod push_snapshot;
@@ -29,6 +30,7 @@ mod quic;
 mod quiet;
 mod rss;
 mod rtt;
+mod scale;
 mod sim;
 mod steer;
 mod tput;
@@ -38,6 +40,7 @@ mod wake;
 pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
 pub use proof::{Proof, Unproven};
+pub use scale::run_sink;
 
 /// A benchmark that `ccplane bench` offers.
 pub struct Bench {
@@ -126,8 +129,8 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "emu.ceiling",
-        what: "one flow through mm-delay and mm-link with a trace of 1000 Mb/s, against the trace",
-        seconds: 20,
+        what: "one flow through mm-delay and mm-link with traces of 1000, 2000 and 4000 Mb/s, against the trace",
+        seconds: 50,
         run: emu::ceiling,
     },
     Bench {
@@ -147,6 +150,13 @@ pub const ALL: &[Bench] = &[
         what: "resident memory of the agent with 10,000 flows, against portus with as many",
         seconds: 10,
         run: rss::run,
+    },
+    Bench {
+        name: "scale.flows",
+        what: "1 to 10,000 live TCP flows over a veth pair under one agent: processor time per byte, against the kernel's Reno; the \
+               agent's share, memory and lost reports; 10,000 opens and closes at once",
+        seconds: 300,
+        run: scale::run,
     },
     Bench {
         name: "sim.speed",
@@ -253,6 +263,14 @@ pub const ALL: &[Bench] = &[
         what: "goodput of a QUIC flow over DPDK ports on a veth pair, Reno's program, against kernel sockets on another",
         seconds: 60,
         run: dpdk::tput,
+    },
+    #[cfg(feature = "dpdk")]
+    Bench {
+        name: "tput.dpdk.ring",
+        what: "goodput of a QUIC flow between DPDK ports that share a ring in memory, against stock quinn over loopback; the time of a \
+               datagram over that ring, af_packet and af_xdp, against the shim alone",
+        seconds: 50,
+        run: dpdk::ring_tput,
     },
     #[cfg(feature = "dpdk")]
     Bench {

@@ -623,8 +623,12 @@ pub(crate) struct RunArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The figures to measure, by the names that `--list` prints.
-    #[arg(value_name = "NAME", required_unless_present_any = ["all", "list"])]
+    #[arg(value_name = "NAME", required_unless_present_any = ["all", "list", "sink"])]
     pub(crate) names: Vec<String>,
+
+    /// Receive for `scale.flows`, which starts this.
+    #[arg(long, hide = true, exclusive = true)]
+    pub(crate) sink: bool,
 
     /// Measure every figure.
     #[arg(long, conflicts_with = "names")]

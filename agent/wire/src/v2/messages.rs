@@ -9,6 +9,7 @@ use super::hello::{Hello, MAX_NAME_BYTES, TurnedAway, Welcome, read_slots, write
 use super::program::{encode_program, read_program};
 use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
 use super::report::{MAX_REPORTS, REPORTS, Report};
+use super::single::{REPORT, SingleReport};
 use super::slot::{MAX_IMAGE_WORDS, read_part, read_shape, write_part, write_shape};
 use super::{Frame, OPTIONAL, encode};
 use crate::bytes::{Reader, put_text};
@@ -88,6 +89,8 @@ pub enum ToAgent<'a> {
     },
     /// Programs reported; at most [`MAX_REPORTS`].
     Reports(List<'a, Report<'a>>),
+    /// A program reported.
+    Report(SingleReport<'a>),
     /// Answers GET_FLOWS, in one or more frames.
     FlowStats {
         /// No more frames follow.
@@ -212,6 +215,9 @@ impl<'a> ToAgent<'a> {
         if let Some(reports) = frame.reports()? {
             return Ok(Some(ToAgent::Reports(reports)));
         }
+        if let Some(report) = frame.report()? {
+            return Ok(Some(ToAgent::Report(report)));
+        }
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
             HELLO => ToAgent::Hello(Hello::read(r, frame.minor)?),
@@ -257,6 +263,7 @@ impl<'a> ToAgent<'a> {
             ToAgent::Reports(reports) => {
                 encode(out, REPORTS, request, |out| write_list(out, "reports", reports, MAX_REPORTS))
             }
+            ToAgent::Report(report) => report.encode(request, out),
             ToAgent::FlowStats { last, flows } => encode(out, FLOW_STATS, request, |out| {
                 out.put(&[u8::from(*last)])?;
                 write_list(out, "flows", flows, MAX_FLOW_STATS)
@@ -387,6 +394,7 @@ fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
         CREATED => "CREATED",
         CLOSED => "CLOSED",
         REPORTS => "REPORTS",
+        REPORT => "REPORT",
         FLOW_STATS => "FLOW_STATS",
         DROPPED => "DROPPED",
         SLOTS => "SLOTS",

@@ -43,6 +43,11 @@
 //!                                                  4d ROLLBACK     slot u8
 //!                                                  4e GET_SLOTS
 //!
+//! since minor version 2
+//! 0c REPORT     flow num | uid num | seq num | at_us num | n u8 | n values snum
+//!
+//! num       7 bits a byte, the lowest first, bit 7 set in all but the last, in as few bytes as it takes
+//! snum      num of x << 1, its bits flipped where x is negative
 //! stats     the fields of `FlowStats`, in its order, but `policy`; program is an option
 //!       .1  where bit 7 of mode is set, the fields of `FlowPolicy` follow, in its order
 //! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language, bit 2 ring;
@@ -75,6 +80,7 @@ mod older;
 mod program;
 mod refusal;
 mod report;
+mod single;
 mod slot;
 
 pub use ccplane_wait::Wake;
@@ -84,6 +90,7 @@ pub use older::{refusal_for, stats_for};
 pub use program::{MAX_HISTORY_REGS, MAX_REG_NAME_BYTES, decode_program, encode_program};
 pub use refusal::MAX_REASON_BYTES;
 pub use report::{MAX_REPORTS, Report, ReportBatch};
+pub use single::{REPORT_MINOR, SingleReport, Varint, encode_report};
 pub use slot::{MAX_IMAGE_WORDS, SLOTS_MINOR};
 
 use crate::bytes::{Reader, all_or_nothing};
@@ -94,7 +101,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CCPL");
 /// The major version that this crate speaks.
 pub const MAJOR: u8 = 2;
 /// The newest minor version that this crate speaks.
-pub const MINOR: u8 = 1;
+pub const MINOR: u8 = 2;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
 /// Length of the longest frame, bytes.

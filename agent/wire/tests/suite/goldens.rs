@@ -146,6 +146,60 @@ fn v2_batch_of_reports() {
     assert!(parsed.iter().eq(reports));
 }
 
+/// The datapath's own way to write the golden report of `v2_messages_to_the_agent`.
+#[test]
+fn v2_report_alone() {
+    let values = [1448, 0, -1, i64::MAX, i64::MIN];
+    let report = v2::Report {
+        flow: FlowId(1),
+        program: ProgramUid(300),
+        seq: 2,
+        at_us: 1 << 40,
+        values: (&values).into(),
+    };
+    let mut bytes = Vec::new();
+    v2::encode_report(&report, &mut bytes).unwrap();
+    let goldens = crate::support::v2_to_agent();
+    let golden = goldens.iter().find(|(msg, ..)| matches!(msg, v2::ToAgent::Report(_))).unwrap();
+    assert_eq!(bytes, golden.2);
+}
+
+/// A report of `ccp-reno`, after a month and on the thousandth flow, fits into a ring's line behind the mark.
+#[test]
+fn v2_report_alone_fits_a_cache_line() {
+    const LINE_BYTES: usize = 64 - 8;
+    let values = [1 << 20, 100, 1, 200_000];
+    let month_us = 31 * 24 * 3600 * 1_000_000;
+    let report = v2::Report {
+        flow: FlowId(1000),
+        program: ProgramUid(100),
+        seq: 1 << 20,
+        at_us: month_us,
+        values: (&values).into(),
+    };
+    let (mut alone, mut batch) = (Vec::new(), Vec::new());
+    v2::encode_report(&report, &mut alone).unwrap();
+    v2::ReportBatch::start(&mut batch).unwrap().push(&report).unwrap();
+    assert!(alone.len() <= LINE_BYTES && batch.len() > LINE_BYTES, "{} and {}", alone.len(), batch.len());
+}
+
+/// Messages of minor version 1 mean the same as ever.
+#[test]
+fn v2_of_minor_version_1() {
+    let older = |mut bytes: Vec<u8>| {
+        bytes[5] = 1;
+        bytes
+    };
+    for (msg, _, golden) in crate::support::v2_to_agent() {
+        let bytes = older(golden);
+        assert_eq!(v2::ToAgent::parse(v2::frames(&bytes).next().unwrap().unwrap()), Ok(Some(msg)));
+    }
+    for (msg, _, golden) in crate::support::v2_to_datapath() {
+        let bytes = older(golden);
+        assert_eq!(v2::ToDatapath::parse(v2::frames(&bytes).next().unwrap().unwrap()), Ok(Some(msg)));
+    }
+}
+
 #[test]
 fn v2_flow_statistics() {
     let golden = crate::support::v2_frame(

@@ -431,5 +431,17 @@ proptest! {
             batch.push(report).unwrap();
         }
         prop_assert_eq!(one_by_one, at_once);
+
+        for report in &reports {
+            let values: Vec<v2::Varint> = report.values.iter().map(v2::Varint).collect();
+            let v2::Report { flow, program, seq, at_us, .. } = *report;
+            let values = values.as_slice().into();
+            let alone = v2::ToAgent::Report(v2::SingleReport { flow, program, seq, at_us, values });
+            v2_agent_round_trip(&alone, 0);
+            let (mut as_message, mut as_report) = (Vec::new(), Vec::new());
+            alone.encode(0, &mut as_message).unwrap();
+            v2::encode_report(report, &mut as_report).unwrap();
+            prop_assert_eq!(as_report, as_message);
+        }
     }
 }

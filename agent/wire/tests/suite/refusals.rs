@@ -475,3 +475,48 @@ fn v2_a_batch_ends_at_its_limits() {
         Err(EncodeError::TooMany { field: "values", found: 97, limit: 96 })
     );
 }
+
+#[test]
+fn v2_numbers_of_variable_length() {
+    // uid, seq and at_us are 1, and there are no values.
+    let report = |flow: &str| {
+        let body = hex(&format!("{flow} 01 01 01 00"));
+        let mut frame = v2_frame("0c00 00000000 00000000");
+        frame.extend(&body);
+        let len = frame.len() as u32;
+        frame[8..12].copy_from_slice(&len.to_le_bytes());
+        frame
+    };
+    let flow = |bytes: &[u8]| match v2_agent(bytes) {
+        Ok(Some(v2::ToAgent::Report(report))) => report.flow.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(flow(&report("00")), 0);
+    assert_eq!(flow(&report("ff01")), 255);
+    assert_eq!(flow(&report("ffffffffffffffffff01")), u64::MAX);
+    let too_long = "flow: a number in too many bytes is not allowed here";
+    // A zero behind, a bit too many, and bytes without end.
+    for long in ["8000", "ff8000", "ffffffffffffffffff02", "8080808080808080808000"] {
+        says(v2_agent(&report(long)), too_long);
+    }
+    says(v2_agent(&v2_frame("0c00 12000000 00000000 ffff")), "flow: needs 3 bytes, 2 are left");
+    says(
+        v2_agent(&v2_frame("0c00 19000000 00000000 01 8080808010 01 01 00")),
+        "uid: 4294967296 is above the limit 4294967295",
+    );
+    says(v2_agent(&v2_frame("0c00 15000000 00000000 01 01 01 01 61")), "values: 97, at most 96 are allowed");
+    says(
+        v2_agent(&v2_frame("0c00 16000000 00000000 01 01 01 01 01 80")),
+        "value 0: value: needs 2 bytes, 1 are left",
+    );
+    says(v2_datapath(&report("01")), "type: REPORT was sent to a datapath, which never receives it");
+    let values = [0; 97];
+    let too_many =
+        v2::Report { flow: FlowId(1), program: ProgramUid(1), seq: 1, at_us: 1, values: (&values).into() };
+    let mut out = Vec::new();
+    assert_eq!(
+        v2::encode_report(&too_many, &mut out),
+        Err(EncodeError::TooMany { field: "values", found: 97, limit: 96 })
+    );
+    assert!(out.is_empty());
+}

@@ -6,7 +6,7 @@ use crate::ring::{ReadError, WriteError};
 use crate::{End, Parts, Record};
 use ccplane_contract::{DatapathError, Event, Values};
 use ccplane_wire::EncodeError;
-use ccplane_wire::v2::Report;
+use ccplane_wire::v2::{Report, SingleReport, Varint};
 use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 use std::collections::VecDeque;
@@ -219,16 +219,33 @@ impl Inbox {
     /// Queues a report as [`Inbox::push`] does.
     #[inline]
     pub(super) fn push_report(&mut self, report: &Report<'_>) {
+        let Report { flow, program, seq, at_us, .. } = *report;
+        self.push_filled(Event::Report { flow, program, seq, at_us, values: Values::new() }, |values| {
+            values.resize(report.values.len(), 0);
+            report.values.copy_to(values);
+        });
+    }
+
+    /// Queues a report that was alone.
+    #[inline]
+    pub(super) fn push_single(&mut self, report: &SingleReport<'_>) {
+        let SingleReport { flow, program, seq, at_us, .. } = *report;
+        self.push_filled(Event::Report { flow, program, seq, at_us, values: Values::new() }, |values| {
+            values.extend(report.values.iter().map(|Varint(value)| value));
+        });
+    }
+
+    /// Queues a report whose values are still to be filled in.
+    #[inline]
+    fn push_filled(&mut self, report: Event, fill: impl FnOnce(&mut Values)) {
         if self.events.len() >= MAX_QUEUED_EVENTS {
             self.dropped += 1;
             return;
         }
-        let Report { flow, program, seq, at_us, .. } = *report;
-        self.events.push_back(Event::Report { flow, program, seq, at_us, values: Values::new() });
-        // Copied to where they wait: a copy of what was just written, at another width, waits until all of it is written.
+        self.events.push_back(report);
+        // Filled in where they wait: a copy of what was just written, at another width, waits until all of it is written.
         if let Some(Event::Report { values, .. }) = self.events.back_mut() {
-            values.resize(report.values.len(), 0);
-            report.values.copy_to(values);
+            fill(values);
         }
     }
 

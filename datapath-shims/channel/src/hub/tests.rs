@@ -437,12 +437,18 @@ fn a_v2_datapath_from_hello_to_farewell() {
     send_v2(&datapath, &v2::ToAgent::Created { flow, info: info() }, 0);
     let report = v2::Report { flow, program: good, seq: 4, at_us: 1234, values: (&[-5_i64][..]).into() };
     send_v2(&datapath, &v2::ToAgent::Reports((&[report][..]).into()), 0);
+    let values = [-5, 1 << 40].map(v2::Varint);
+    let alone = v2::SingleReport { flow, program: good, seq: 5, at_us: 1235, values: (&values[..]).into() };
+    send_v2(&datapath, &v2::ToAgent::Report(alone.clone()), 0);
+    // Of a flow that nobody knows.
+    send_v2(&datapath, &v2::ToAgent::Report(v2::SingleReport { flow: FlowId(71), ..alone }), 0);
     world.receive();
     assert_eq!(
         world.events(id),
         [
             Event::Created { flow, info: info() },
-            Event::Report { flow, program: good, seq: 4, at_us: 1234, values: vec![-5].into() }
+            Event::Report { flow, program: good, seq: 4, at_us: 1234, values: vec![-5].into() },
+            Event::Report { flow, program: good, seq: 5, at_us: 1235, values: vec![-5, 1 << 40].into() }
         ]
     );
     let peer = world.hub.peer(id).unwrap();

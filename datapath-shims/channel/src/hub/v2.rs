@@ -18,8 +18,8 @@ use ccplane_contract::{
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
 use ccplane_wire::v2::{
-    ByeReason, Features, Hello, MINOR, Report, SLOTS_MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames,
-    negotiate,
+    ByeReason, Features, Hello, MINOR, Report, SLOTS_MINOR, SingleReport, ToAgent, ToDatapath, TurnedAway,
+    Welcome, frames, negotiate,
 };
 use ccplane_wire::{DecodeError, List};
 use std::collections::{BTreeMap, HashSet};
@@ -145,6 +145,8 @@ impl V2Peer {
             let frame = frame?;
             if let Some(reports) = frame.reports()? {
                 self.reports(&reports);
+            } else if let Some(report) = frame.report()? {
+                self.report(&report);
             } else if let Some(message) = ToAgent::parse(frame)? {
                 self.message(frame.request, message);
             }
@@ -199,6 +201,7 @@ impl V2Peer {
                 }
             }
             ToAgent::Reports(reports) => self.reports(&reports),
+            ToAgent::Report(report) => self.report(&report),
             ToAgent::Dropped { count } => self.inbox.push(Event::Dropped { count }),
             ToAgent::FlowStats { last, flows } => {
                 let room = self.capabilities.max_flows.saturating_sub(self.incoming_stats.len());
@@ -228,6 +231,12 @@ impl V2Peer {
             if self.flows.contains_key(&report.flow) {
                 self.inbox.push_report(&report);
             }
+        }
+    }
+
+    fn report(&mut self, report: &SingleReport<'_>) {
+        if self.flows.contains_key(&report.flow) {
+            self.inbox.push_single(report);
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part};
 use ccplane_wire::v2::{
-    ByeReason, MAX_FLOW_STATS, Report, ReportBatch, ToAgent, ToDatapath, Welcome, frames, refusal_for,
-    stats_for,
+    ByeReason, MAX_FLOW_STATS, REPORT_MINOR, Report, ReportBatch, ToAgent, ToDatapath, Welcome,
+    encode_report, frames, refusal_for, stats_for,
 };
 use ccplane_wire::{DecodeError, EncodeError, List};
 use tracing::{debug, warn};
@@ -471,7 +471,9 @@ impl Conversation {
         let events = self.events.get(self.sent..).unwrap_or_default();
         let message = match events.first() {
             None => return 0,
-            Some(Event::Report { .. }) => return encode_reports(events, &mut self.frame),
+            Some(Event::Report { .. }) => {
+                return encode_reports(events, self.welcome.minor, &mut self.frame);
+            }
             Some(Event::Created { flow, info }) => {
                 if let Some(name) = datapath.requested(*flow) {
                     said(ToAgent::Requested { flow: *flow, name }.encode(0, &mut self.frame));
@@ -493,26 +495,24 @@ impl Conversation {
     }
 }
 
-/// The reports at the start of `events`, as many as one frame takes.
-fn encode_reports(events: &[Event], frame: &mut Vec<u8>) -> usize {
+/// Encodes the reports at the start of `events`, as many as one frame takes; one alone so that it fits a cache line.
+fn encode_reports(events: &[Event], minor: u8, frame: &mut Vec<u8>) -> usize {
+    let lost = |error: EncodeError, frame: &mut Vec<u8>| {
+        debug!(%error, "a report is lost");
+        frame.clear();
+        1
+    };
+    if minor >= REPORT_MINOR
+        && let (Some(alone), None) = (events.first().and_then(report), events.get(1).and_then(report))
+    {
+        return encode_report(&alone, frame).map_or_else(|error| lost(error, frame), |()| 1);
+    }
     let Ok(mut batch) = ReportBatch::start(frame) else { return 0 };
     let mut bytes = 0;
-    for event in events {
-        let Event::Report { flow, program, seq, at_us, values } = event else { break };
-        let report = Report {
-            flow: *flow,
-            program: *program,
-            seq: *seq,
-            at_us: *at_us,
-            values: values.as_slice().into(),
-        };
+    for report in events.iter().map_while(report) {
         match batch.push(&report) {
-            Ok(()) => bytes += size_of_val(values.as_slice()),
-            Err(error) if batch.is_empty() => {
-                debug!(%error, "a report is lost");
-                frame.clear();
-                return 1;
-            }
+            Ok(()) => bytes += report.values.len() * size_of::<i64>(),
+            Err(error) if batch.is_empty() => return lost(error, frame),
             Err(_) => break,
         }
         if bytes >= MAX_BATCH_BYTES {
@@ -520,6 +520,13 @@ fn encode_reports(events: &[Event], frame: &mut Vec<u8>) -> usize {
         }
     }
     batch.len()
+}
+
+/// The report that an event is, if it is one.
+fn report(event: &Event) -> Option<Report<'_>> {
+    let Event::Report { flow, program, seq, at_us, values } = event else { return None };
+    let values = values.as_slice().into();
+    Some(Report { flow: *flow, program: *program, seq: *seq, at_us: *at_us, values })
 }
 
 fn said(encoded: Result<(), EncodeError>) -> bool {

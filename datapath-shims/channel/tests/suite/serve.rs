@@ -235,6 +235,25 @@ fn an_older_agent_is_spoken_to_in_its_words() {
     starts(&settle(&mut agent, &mut toy), &[(1, "Refused(Refused { at: None")]);
 }
 
+/// A report that is alone has a message of its own since minor version 2; before, and beside others, it is in a batch.
+#[test]
+fn a_report_alone_is_said_as_the_agent_understands_it() {
+    for (minor, alone) in
+        [(2, "Report(SingleReport { flow: FlowId(1)"), (1, "Reports([Report { flow: FlowId(1)")]
+    {
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+        agent.minor = minor;
+        agent.connect(&mut toy);
+        settle(&mut agent, &mut toy);
+        toy.events = vec![report(FlowId(1), 1)];
+        starts(&settle(&mut agent, &mut toy), &[(0, alone)]);
+        toy.events = vec![report(FlowId(1), 2), report(FlowId(2), 1), Event::Closed { flow: FlowId(2) }];
+        let both = settle(&mut agent, &mut toy);
+        starts(&both, &[(0, "Reports([Report { flow: FlowId(1)"), (0, "Closed")]);
+        assert!(both[0].1.contains("FlowId(2)"), "{both:?}");
+    }
+}
+
 /// Whoever listens and does not serve the datapath is told apart, until an agent serves it, or nobody listens.
 #[test]
 fn the_reason_for_which_nobody_serves_is_known() {
@@ -376,7 +395,7 @@ fn an_event_that_cannot_be_said_is_left_out() {
     starts(
         &settle(&mut agent, &mut toy),
         &[
-            (0, "Reports([Report { flow: FlowId(1), program: ProgramUid(1), seq: 2"),
+            (0, "Report(SingleReport { flow: FlowId(1), program: ProgramUid(1), seq: 2"),
             (0, "Dropped"),
             (0, "Closed"),
         ],

@@ -15,7 +15,7 @@ use etherparse::{
     IpNumber, Ipv4Header, Ipv6Header, LinkSlice, NetSlice, SlicedPacket, TransportSlice, UdpHeader, UdpSlice,
 };
 
-use super::Mac;
+use super::{Mac, sum};
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
@@ -268,8 +268,8 @@ fn udp_is_intact(udp: &UdpSlice<'_>, source: IpAddr, destination: IpAddr, lenien
         return source.is_ipv4();
     }
     let pseudo = pseudo_header(source, destination).add_2bytes(udp.length().to_be_bytes());
-    let sum = pseudo.clone().add_slice(udp.slice());
-    sum.ones_complement() == 0 || (lenient && udp.checksum() == (!pseudo.ones_complement()).to_be())
+    let whole = sum::add(pseudo.clone(), udp.slice());
+    whole.ones_complement() == 0 || (lenient && udp.checksum() == (!pseudo.ones_complement()).to_be())
 }
 
 /// The sum of a pseudo header without its length (RFC 768; RFC 8200, section 8.1).
@@ -373,12 +373,12 @@ impl Headers {
         }
         headers[udp_at + 4..udp_at + 6].copy_from_slice(&udp_len.to_be_bytes());
         let pseudo = self.pseudo.clone().add_2bytes(udp_len.to_be_bytes());
-        let sum = if self.offload.udp {
+        let checksum = if self.offload.udp {
             !pseudo.ones_complement()
         } else {
-            pseudo.add_slice(&headers[udp_at..]).add_slice(body).to_ones_complement_with_no_zero()
+            sum::add(pseudo.add_slice(&headers[udp_at..]), body).to_ones_complement_with_no_zero()
         };
-        headers[udp_at + 6..udp_at + 8].copy_from_slice(&sum.to_ne_bytes());
+        headers[udp_at + 6..udp_at + 8].copy_from_slice(&checksum.to_ne_bytes());
         Some(frame.len())
     }
 }

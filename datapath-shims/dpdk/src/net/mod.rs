@@ -8,6 +8,7 @@ pub mod frame;
 mod interface;
 mod mac;
 pub mod neighbour;
+mod sum;
 
 pub use interface::{ConfigError, Drops, Interface, InterfaceConfig, Path};
 pub use mac::{Mac, MacError};

@@ -63,6 +63,12 @@ impl Contender<'_> {
     }
 }
 
+/// Goodput of stock quinn over loopback, Gb/s, and the proof that its peer acknowledged it.
+#[cfg(feature = "dpdk")]
+pub fn stock_gbit(control: QuinnControl) -> Result<(f64, Proof), BenchError> {
+    Contender::Stock(control).run()
+}
+
 const STOCK_CUBIC: (usize, &str) = (0, "stock quinn with its Cubic");
 const STOCK_NEWRENO: (usize, &str) = (1, "stock quinn with its NewReno");
 const DRIVER_NEWRENO: (usize, &str) = (3, "quinn's NewReno under our driver");

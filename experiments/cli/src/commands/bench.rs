@@ -7,6 +7,9 @@ use ccplane_benches::{ALL, BenchError, Figure};
 use std::process::ExitCode;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    if args.sink {
+        return ccplane_benches::run_sink().map(|()| ExitCode::SUCCESS).map_err(Failure::runtime);
+    }
     if args.list {
         let rows: Vec<Vec<String>> = ALL
             .iter()

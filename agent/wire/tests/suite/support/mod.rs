@@ -163,6 +163,8 @@ pub fn program() -> Program {
 /// One of each message to the agent, with its request number and its exact bytes.
 pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
     const REPORTS: &[v2::Report<'static>] = &[];
+    const VALUES: &[v2::Varint] =
+        &[v2::Varint(1448), v2::Varint(0), v2::Varint(-1), v2::Varint(i64::MAX), v2::Varint(i64::MIN)];
     let slots: &'static [SlotStats; 2] = Box::leak(Box::new(slots()));
     let hello = Hello {
         minors: 0..=3,
@@ -198,6 +200,17 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
             ToAgent::Requested { flow: FlowId(1), name: "vegas" },
             0,
             "0b80 1f000000 00000000  0100000000000000 0500 7665676173",
+        ),
+        (
+            ToAgent::Report(v2::SingleReport {
+                flow: FlowId(1),
+                program: ProgramUid(300),
+                seq: 2,
+                at_us: 1 << 40,
+                values: VALUES.into(),
+            }),
+            0,
+            "0c00 33000000 00000000  01 ac02 02 808080808020 05 d016 00 01 feffffffffffffffff01 ffffffffffffffffff01",
         ),
         (ToAgent::Reports(REPORTS.into()), 0, "0700 12000000 00000000  0000"),
         (ToAgent::Dropped { count: 4 }, 0, "0900 18000000 00000000  0400000000000000"),

@@ -1,5 +1,7 @@
 //! `tput.dpdk`, `pace.dpdk` and `ack.dpdk.reno`: QUIC over DPDK ports at the two ends of a veth pair.
 
+mod ring;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,6 +21,8 @@ use crate::proof::{self, Proof};
 use crate::quic::flow::{BenchFlow, CongestionControl, Run};
 use crate::quic::{self, ASK, EMPTY, REMEMBER};
 
+pub use ring::tput as ring_tput;
+
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 const PAIRS: usize = 5;
 const RUN: Duration = Duration::from_millis(1500);
@@ -37,8 +41,8 @@ const PORTS: [&str; 2] = ["10.254.253.1", "10.254.253.2"];
 const UDP_PORT: u16 = 4433;
 /// The baseline: an ACK whose program does nothing.
 const EMPTY_CONTROLLER: &str = "all of an ACK under an empty program";
-/// The memory of both ports of a kind, MiB.
-const MEMORY_MIB: u32 = 256;
+/// The memory of two pairs of ports, MiB.
+const MEMORY_MIB: u32 = 512;
 
 /// `tput.dpdk`: goodput of a flow under Reno's program, against the same over kernel sockets on another such cable.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
@@ -207,8 +211,12 @@ impl Drop for Cable {
 /// A port at the end of the cable that the calling thread is at.
 fn wire(eal: &Eal, kind: &str, end: usize) -> Result<DpdkWire, BenchError> {
     let name = format!("{kind}:{DEVICE}").parse().map_err(missing)?;
-    let port = Port::open(eal, &name, PortOptions::default()).map_err(missing)?;
-    let address: IpAddr = PORTS[end].parse().map_err(missing)?;
+    wire_over(Port::open(eal, &name, PortOptions::default()).map_err(missing)?, PORTS[end])
+}
+
+/// A wire at one of [`PORTS`] over a port with one queue.
+fn wire_over(port: Port, address: &str) -> Result<DpdkWire, BenchError> {
+    let address: IpAddr = address.parse().map_err(missing)?;
     let address = SocketAddr::new(address, UDP_PORT);
     let options = WireOptions {
         addresses: vec![format!("{}/30", address.ip()).parse().map_err(missing)?],

@@ -1,0 +1,264 @@
+//! `scale.flows`: live TCP flows over a veth pair under one agent, one to ten thousand, against the kernel's Reno.
+
+mod crowd;
+mod sink;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_contract::{FlowStats, Mode};
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::veth;
+
+use crate::agent::{Counters, OurAgent};
+use crate::error::BenchError;
+use crate::figure::{Figure, Pair, in_turn, percentile};
+use crate::processor;
+use crate::proof::{self, Proof, Unproven};
+use crowd::Crowd;
+use sink::Sink;
+
+pub use sink::run as run_sink;
+
+/// Flows at once.
+const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
+const PAIRS: usize = 5;
+/// Pairs of [`burst`].
+const BURSTS: usize = 3;
+/// Connections of one burst.
+const BURST: usize = 10_000;
+/// Records of the agent's flow table: a burst's beside those of flows that have not left yet.
+const TABLE: u32 = 1 << 15;
+/// From when all flows have begun until the measurement begins: slow start.
+const SETTLE: Duration = Duration::from_millis(700);
+/// Bytes that the kernel's flows have carried on average when they count as begun.
+const BEGUN_BYTES: u64 = 64 << 10;
+const WINDOW: Duration = Duration::from_secs(2);
+/// How long a state may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks that must find nothing new before the agent counts as done.
+const LOOKS_ALIKE: u32 = 5;
+const KERNEL: &str = "reno";
+const BASELINE: &str = "the kernel's Reno";
+const KIB: f64 = 1024.0;
+
+/// The measurements of one run.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Processor time of the whole machine for each KiB that was acknowledged, nanoseconds.
+    ns_per_kib: f64,
+    gbit_per_s: f64,
+    /// Processor time of the machine, percent of a core.
+    machine_percent: f64,
+    /// Processor time of the agent, percent of a core.
+    agent_percent: f64,
+    rss_mib: f64,
+}
+
+/// The figures of one number of flows, and what proves them.
+#[derive(Default)]
+struct Decade {
+    time: Vec<Pair>,
+    gbit: Vec<Pair>,
+    agent: Vec<Pair>,
+    memory: Vec<Pair>,
+    lost: Vec<Pair>,
+    proofs: Vec<Proof>,
+}
+
+/// Measures `scale.flows`.
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    if !ccplane_emulator::netns::available() {
+        return Err(BenchError::Missing("network namespaces need root".into()));
+    }
+    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+    veth::connect(&a, &b)?;
+    let (agent, sink) = (OurAgent::of_many("reno", "sleep", TABLE)?, Sink::start(&b)?);
+    let lab = Lab { empty_mib: agent.process.rss_mib()?, agent, sender: a, sink };
+    let mut figures = Vec::new();
+    for flows in FLOWS {
+        figures.extend(lab.decade(flows)?);
+    }
+    figures.extend(lab.burst()?);
+    Ok(figures)
+}
+
+/// An agent, and the two ends of all flows.
+struct Lab {
+    /// The agent's memory before its first flow, MiB.
+    empty_mib: f64,
+    agent: OurAgent,
+    sender: Namespace,
+    sink: Sink,
+}
+
+impl Lab {
+    fn open(&self, congestion: &str, flows: usize) -> Result<Crowd, BenchError> {
+        Crowd::open(&self.sender, self.sink.at, congestion, flows)
+    }
+
+    /// Runs so many flows under our program and under the kernel's, in turn.
+    fn decade(&self, flows: usize) -> Result<Vec<Figure>, BenchError> {
+        let mut decade = Decade::default();
+        // The flows of before have left.
+        self.until_empty()?;
+        // One run of each to warm up.
+        for n in 0..=PAIRS {
+            let ((ours, counted, proof), kernel) = in_turn(n, || self.ours(flows), || self.kernel(flows))?;
+            if n == 0 {
+                continue;
+            }
+            decade.time.push((ours.ns_per_kib, kernel.ns_per_kib));
+            decade.gbit.push((ours.gbit_per_s, kernel.gbit_per_s));
+            decade.agent.push((ours.agent_percent, ours.machine_percent));
+            decade.memory.push((ours.rss_mib, self.empty_mib));
+            decade.lost.push((counted.dropped_events as f64, counted.reports as f64));
+            decade.proofs.push(proof);
+        }
+        decade.figures(flows)
+    }
+
+    fn kernel(&self, flows: usize) -> Result<Cost, BenchError> {
+        let crowd = self.open(KERNEL, flows)?;
+        crowd.run(|| {
+            until("the kernel's flows carry data", || Ok(crowd.acked_bytes()? > flows as u64 * BEGUN_BYTES))?;
+            self.measure(&crowd)
+        })
+    }
+
+    /// Also returns what the agent counted meanwhile, and the proof that our program steered all flows.
+    fn ours(&self, flows: usize) -> Result<(Cost, Counters, Proof), BenchError> {
+        let crowd = self.open(&self.agent.options.name, flows)?;
+        crowd.run(|| {
+            until("every flow runs its program", || Ok(self.steered()?.len() == flows))?;
+            let before = self.agent.counters()?;
+            let reports_before = reports(&self.steered()?);
+            let acked_before = crowd.acked_bytes()?;
+            let cost = self.measure(&crowd)?;
+            let (steered, counted) = (self.steered()?, self.agent.counters()?.since(before));
+            let proof = Proof::exactly("flows steered", steered.len() as u64, flows as u64)?
+                .and(&Proof::grown("reports of programs", reports_before, reports(&steered))?)
+                .and(&Proof::counted("reports that the agent heard", counted.reports)?)
+                .and(&Proof::grown("bytes acknowledged", acked_before, crowd.acked_bytes()?)?);
+            Ok((cost, counted, proof))
+        })
+    }
+
+    /// The flows that run their program now, as the memory says that the kernel shares.
+    fn steered(&self) -> Result<Vec<FlowStats>, BenchError> {
+        let mut flows = ccplane_ebpf::read_flows(&self.agent.options)?.flows;
+        flows.retain(|flow| flow.mode == Mode::Program);
+        Ok(flows)
+    }
+
+    fn measure(&self, crowd: &Crowd) -> Result<Cost, BenchError> {
+        thread::sleep(SETTLE);
+        let agent = || -> Result<Duration, BenchError> {
+            Ok(processor::of_threads(self.agent.process.0.id())?.iter().map(|(_, time)| *time).sum())
+        };
+        let (busy_before, agent_before) = (processor::busy()?, agent()?);
+        let (from, bytes_before) = (Instant::now(), crowd.acked_bytes()?);
+        thread::sleep(WINDOW);
+        let (to, bytes) = (Instant::now(), crowd.acked_bytes()?);
+        let busy = processor::busy()?.saturating_sub(busy_before);
+        let agent = agent()?.saturating_sub(agent_before);
+        let (seconds, moved) = ((to - from).as_secs_f64(), bytes - bytes_before);
+        Proof::counted("bytes acknowledged", moved)?;
+        Ok(Cost {
+            ns_per_kib: busy.as_nanos() as f64 / (moved as f64 / KIB),
+            gbit_per_s: moved as f64 * 8e-9 / seconds,
+            machine_percent: 100.0 * busy.as_secs_f64() / seconds,
+            agent_percent: 100.0 * agent.as_secs_f64() / seconds,
+            rss_mib: self.agent.process.rss_mib()?,
+        })
+    }
+
+    /// Waits until the agent has heard of the end of every flow, and of nothing more for a while.
+    fn until_empty(&self) -> Result<(), BenchError> {
+        let (mut before, mut alike) = (0, 0);
+        until("all flows have left the agent", || {
+            let Counters { flows_created, flows_closed, .. } = self.agent.counters()?;
+            alike = if flows_created == flows_closed && flows_created == before { alike + 1 } else { 0 };
+            before = flows_created;
+            Ok(alike >= LOOKS_ALIKE)
+        })
+    }
+
+    /// Opens connections as fast as one thread can, closes them all, and holds the agent's count against them.
+    fn burst(&self) -> Result<Vec<Figure>, BenchError> {
+        let (mut times, mut lost, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
+        for n in 0..=BURSTS {
+            let ours = || {
+                self.until_empty()?;
+                let before = self.agent.counters()?;
+                let seconds = self.seconds(&self.agent.options.name)?;
+                self.until_empty()?;
+                Ok((seconds, self.agent.counters()?.since(before)))
+            };
+            let ((seconds, counted), kernel) = in_turn(n, ours, || self.seconds(KERNEL))?;
+            if n == 0 {
+                continue;
+            }
+            let events = counted.flows_created + counted.flows_closed;
+            proofs.push(Proof::counted("starts and ends of flows that the agent heard", events)?);
+            times.push((seconds, kernel));
+            lost.push(((2 * BURST as u64).saturating_sub(events) as f64, events as f64));
+        }
+        let proof = proof::all(&proofs)?;
+        let note = format!("{BURST} connections, all opened, then all closed, by one thread");
+        let lost_note = "the agent is not told of a flow that has ended before it looks";
+        Ok(vec![
+            Figure::paired("scale.flows.burst", "s", BASELINE, &times, &proof).with_note(note),
+            Figure::paired("scale.flows.burst.lost", "events", "events heard", &lost, &proof)
+                .or_zero()
+                .with_note(lost_note),
+        ])
+    }
+
+    fn seconds(&self, congestion: &str) -> Result<f64, BenchError> {
+        let from = Instant::now();
+        drop(self.open(congestion, BURST)?);
+        Ok(from.elapsed().as_secs_f64())
+    }
+}
+
+impl Decade {
+    fn figures(&self, flows: usize) -> Result<Vec<Figure>, BenchError> {
+        let proof = proof::all(&self.proofs)?;
+        let of = |pairs: &[Pair], which: fn(&Pair) -> f64| {
+            percentile(&pairs.iter().map(which).collect::<Vec<_>>(), 0.5)
+        };
+        let note = format!(
+            "processor time of the whole machine; {:.1} Gb/s, the kernel's Reno {:.1} Gb/s",
+            of(&self.gbit, |pair| pair.0),
+            of(&self.gbit, |pair| pair.1)
+        );
+        let name = |what: &str| format!("scale.flows.{what}.{flows}");
+        Ok(vec![
+            Figure::paired(name("time"), "ns/KiB", BASELINE, &self.time, &proof).with_note(note),
+            Figure::paired(name("agent"), "% of a core", "the whole machine", &self.agent, &proof).or_zero(),
+            Figure::paired(name("memory"), "MiB", "the agent without flows", &self.memory, &proof),
+            Figure::paired(name("lost"), "events", "reports that the agent heard", &self.lost, &proof)
+                .or_zero(),
+        ])
+    }
+}
+
+/// Reports that the flows' programs have made so far.
+fn reports(flows: &[FlowStats]) -> u64 {
+    flows.iter().map(|flow| flow.transport.reports).sum()
+}
+
+/// Waits until something holds.
+fn until(what: &'static str, mut holds: impl FnMut() -> Result<bool, BenchError>) -> Result<(), BenchError> {
+    let since = Instant::now();
+    while !holds()? {
+        if since.elapsed() > PATIENCE {
+            return Err(Unproven::Idle { what, before: 0, after: 0 }.into());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
