@@ -3,11 +3,11 @@
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report, RowBuilder};
 use ccplane_env::recipe::{Recipe, VISITED_EPISODES};
-use ccplane_learn::{Architecture, BackEnd, TrainConfig, train};
+use ccplane_learn::{Architecture, BackEnd, Policy, TrainConfig, train};
 use ccplane_quantize::{Activation, Options};
-use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Provenance};
+use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Provenance, Snapshot};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The slot of `(policy 8)`: no algorithm that ships has it.
@@ -15,6 +15,8 @@ const SLOT: u8 = 8;
 /// Round trips that the network sees, and what it sees of each.
 const DEPTH: usize = 4;
 const FEATURES: &[&str] = &["queue", "loss"];
+/// Decisions to learn from.
+const DECISIONS: u64 = 500_000;
 /// One, in units of 2^-16.
 const ONE_Q16: i32 = 1 << 16;
 
@@ -72,9 +74,8 @@ fn spec() -> Result<PolicySpec, Box<dyn Error>> {
     Ok(PolicySpec::new("nudge", inputs.collect(), action)?)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let folder = PathBuf::from(std::env::args().nth(1).ok_or("say which folder to write to")?);
-    std::fs::create_dir_all(&folder)?;
+/// Trains from nothing with so many decisions, and writes the policy and its snapshot to the folder.
+pub fn learn(folder: &Path, decisions: u64) -> Result<(Recipe, Policy, Snapshot), Box<dyn Error>> {
     // Links, rivals and settings are Aurora's.
     let aurora = Recipe::aurora()?;
     let recipe = Recipe {
@@ -86,26 +87,32 @@ fn main() -> Result<(), Box<dyn Error>> {
             activation: Activation::Tanh,
             preference: None,
         },
-        train: TrainConfig { total_steps: 100_000, ..aurora.train.clone() },
+        train: TrainConfig { total_steps: decisions, ..aurora.train.clone() },
         ..aurora
     };
     let mut learner = BackEnd::Native.learner(&recipe.initial()?, recipe.ppo)?;
-    let mut environments = recipe.environments()?;
-    let report = train(&mut *learner, &mut environments, &recipe.train, None, &mut [])?;
+    let report = train(&mut *learner, &mut recipe.environments()?, &recipe.train, None, &mut [])?;
+    std::fs::create_dir_all(folder)?;
     report.best.write(&folder.join("nudge.safetensors"))?;
     let provenance = Provenance {
         algorithm: "nudge".to_owned(),
         seed: recipe.train.seed,
         steps: report.progress.steps,
-        command: "cargo run -p ccplane-env --example nudge".to_owned(),
+        command: "cargo run --release -p ccplane-env --example nudge".to_owned(),
         parent: None,
         created_by: "the example nudge".to_owned(),
     };
     let options = Options { provenance, ..Options::default() };
     let snapshot = recipe.snapshot(&report.best, VISITED_EPISODES, &options)?;
     std::fs::write(folder.join("nudge.snapshot"), snapshot.to_bytes())?;
-    println!("links used, RTT over the path's own, loss");
-    for line in recipe.compare(&report.best, &snapshot)? {
+    Ok((recipe, report.best, snapshot))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args_os().nth(1).ok_or("say which folder to write to")?;
+    let (recipe, policy, snapshot) = learn(Path::new(&folder), DECISIONS)?;
+    println!("of held-out links: share used, RTT over the path's own, share lost");
+    for line in recipe.compare(&policy, &snapshot)? {
         println!("{:<14} {:.3} {:.2} {:.4}", line.name, line.used, line.rtt_ratio, line.loss);
     }
     Ok(())

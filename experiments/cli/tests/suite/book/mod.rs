@@ -65,13 +65,14 @@ fn each_link_leads_to_a_file_and_a_heading() {
 #[test]
 fn a_link_that_leads_nowhere_is_found() {
     let text = "# One\n# One\n[a](#one-1) [b](#one-2) [c](../../README.md#how-fast) [d](../../README.md#x)\n\
-        [e](book.toml) [f](gone.toml) [g](SUMMARY.md) [h](https://example.org/x.md) `[i](j.md)`\n";
+        [e](book.toml) [f](gone.toml) [g](SUMMARY.md) [h](../report/src/assets/font/README.md)\n\
+        [i](https://example.org/x.md) `[j](k.md)`\n";
     let page = Page::parse(&Path::new(FOLDER).join("page.md"), text);
     let mut book = Book::read();
     book.pages.insert(page.path.clone(), page.clone());
     let found: Vec<String> =
         book.broken(&page).into_iter().map(|b| b.split(": ").nth(1).unwrap().to_owned()).collect();
-    assert_eq!(found, ["#one-2", "../../README.md#x", "gone.toml", "SUMMARY.md"]);
+    assert_eq!(found, ["#one-2", "../../README.md#x", "gone.toml", "../report/src/assets/font/README.md"]);
 }
 
 #[test]

@@ -147,6 +147,7 @@ impl Book {
             let why = match self.pages.get(&place) {
                 Some(to) if anchor.is_empty() || to.anchors.contains(anchor) => return None,
                 Some(_) => "the page has no such heading",
+                None if place == Path::new(SUMMARY) => return None,
                 None if place.extension().is_some_and(|kind| kind == "md") => "not in the table of contents",
                 None if !root().join(&place).is_file() => "no such file",
                 None => return None,
