@@ -17,8 +17,8 @@ use std::fs;
 use std::path::Path;
 
 /// The words that begin a command line of ours, where the page's reader has built it.
-const OURS: [&str; 4] = ["ccplane", "target/release/ccplane", "$ccplane", "ccplaned"];
-/// What separates commands on a line.
+const OURS: [&str; 3] = ["ccplane", "target/release/ccplane", "$ccplane"];
+/// Words that separate commands on a line.
 const SEPARATORS: [&str; 5] = ["|", "||", "&", "&&", ";"];
 
 /// Why a block does not work; `None` where it does.
@@ -110,7 +110,7 @@ fn refused(command: &[String], targets: &[&str]) -> Option<String> {
             let other = rest.iter().any(|word| ["-p", "--example", "--bin"].contains(word));
             if other { None } else { taken(arguments) }
         }
-        ["ccplaned", arguments @ ..] => taken(&[&["agent"], arguments].concat()),
+        ["ccplaned", arguments @ ..] => taken(&[&["agent"][..], arguments].concat()),
         [first, arguments @ ..] if OURS.contains(first) => taken(arguments),
         _ => None,
     }
