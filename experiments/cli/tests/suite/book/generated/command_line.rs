@@ -60,11 +60,14 @@ fn without_dpdk(help: &str) -> String {
     for line in help.lines() {
         let bare = line.trim_start();
         let indent = line.len() - bare.len();
-        if indent >= CONTINUED && !bare.starts_with("--") {
+        if indent >= CONTINUED {
             while lines.last().is_some_and(String::is_empty) {
                 lines.pop();
             }
-            lines.last_mut().into_iter().for_each(|last| *last = format!("{last}  {bare}"));
+            let Some(last) = lines.last_mut() else { continue };
+            // Between a flag and what it does are two spaces.
+            let gap = if last.trim_start().contains("  ") { " " } else { "  " };
+            *last = format!("{last}{gap}{bare}");
         } else {
             lines.push(line.to_owned());
         }
