@@ -91,7 +91,7 @@ pub fn learn(folder: &Path, decisions: u64) -> Result<(Recipe, Policy, Snapshot)
         ..aurora
     };
     let mut learner = BackEnd::Native.learner(&recipe.initial()?, recipe.ppo)?;
-    let report = train(&mut *learner, &mut recipe.environments()?, &recipe.train, None, &mut [])?;
+    let report = train(&mut *learner, &mut recipe.environments()?, &recipe.train, None, &mut ())?;
     std::fs::create_dir_all(folder)?;
     report.best.write(&folder.join("nudge.safetensors"))?;
     let provenance = Provenance {
