@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench evaluations fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -30,6 +30,11 @@ attack: ## every attack of the tests in full: other users, hostile peers, dying 
 bench: build ## every figure; needs root and a quiet machine
 	cargo build --release --quiet -p ccplane-oracle
 	$(CCPLANE) bench --all
+
+book: ## the book, in target/book/html; the pages of it that are made from the code are written anew
+	@.ci/mdbook target/mdbook
+	CCPLANE_BLESS=1 cargo test --quiet -p ccplane --test suite book::pages_that_are_made
+	@.ci/book target/book
 
 evaluations: build ## every algorithm by the criteria of RFC 9743, in experiments/evaluations; LIVE (0.02) of the cases live, so as root on a quiet machine
 	mkdir -p target/evaluations

@@ -18,7 +18,7 @@ mod commands;
 use ccplane_agent::agent;
 use ccplane_agent::failure::{self, Failure};
 use ccplane_alg::Algorithm;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,6 +29,11 @@ pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     let mut algorithms = ccplane_algs::all();
     algorithms.extend(extra_algorithms);
     failure::exit("ccplane", dispatch(&Cli::parse().command, &algorithms))
+}
+
+/// The command line's definition: what manuals and completions are made from.
+pub fn command_line() -> clap::Command {
+    Cli::command()
 }
 
 fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {

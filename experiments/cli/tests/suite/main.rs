@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agent;
+mod book;
 #[path = "../common/mod.rs"]
 mod common;
 mod evaluate;

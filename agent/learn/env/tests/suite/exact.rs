@@ -1,5 +1,4 @@
 //! The fast paths against the exact simulator: the same algorithms, and Aurora's own snapshot, on the same links.
-#![allow(clippy::unwrap_used)]
 
 use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};

@@ -1,0 +1,5 @@
+//! Environments and trainings as a whole.
+#![allow(clippy::unwrap_used)]
+
+mod exact;
+mod nudge;
