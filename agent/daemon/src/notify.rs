@@ -107,7 +107,8 @@ mod tests {
 
         let name = format!("ccplane-notify-{}", std::process::id());
         let listening = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        Notifier { socket: Some(connect(OsStr::new(&format!("@{name}"))).unwrap()), watchdog: None }.stopping();
+        Notifier { socket: Some(connect(OsStr::new(&format!("@{name}"))).unwrap()), watchdog: None }
+            .stopping();
         assert!(heard(&listening).starts_with("STOPPING=1"));
         assert!(connect(OsStr::new("/no/such/socket")).is_err());
         Notifier::default().ready();

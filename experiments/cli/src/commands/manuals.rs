@@ -113,7 +113,9 @@ mod tests {
     #[test]
     fn other_shells_have_theirs() {
         let folder = written();
-        for name in ["zsh/_ccplane", "zsh/_ccplaned", "fish/ccplane.fish", "fish/ccplaned.fish", "bash/ccplaned.bash"] {
+        for name in
+            ["zsh/_ccplane", "zsh/_ccplaned", "fish/ccplane.fish", "fish/ccplaned.fish", "bash/ccplaned.bash"]
+        {
             assert!(fs::metadata(folder.path().join(name)).unwrap().len() > 500, "{name}");
         }
     }
