@@ -73,7 +73,10 @@ fn operators_find_every_line_of_the_log() {
     let listed = listed();
     let missing: Vec<&String> = found.difference(&listed).collect();
     let gone: Vec<&String> = listed.difference(&found).collect();
-    assert!(missing.is_empty() && gone.is_empty(), "not in agent/docs/log.md: {missing:#?}; only there: {gone:#?}");
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "not in agent/docs/log.md: {missing:#?}; only there: {gone:#?}"
+    );
 }
 
 #[test]
