@@ -1,4 +1,4 @@
-//! What a page shows: the agent's last answers, and how its figures went.
+//! The pages' model: the agent's last answers, and how its figures went.
 
 use crate::series::Series;
 use crate::source::Sample;
@@ -41,7 +41,7 @@ pub struct FlowView {
 }
 
 impl FlowView {
-    /// Who decides on the flow, in a word or two.
+    /// Says in a word or two who decides on the flow.
     pub fn mode(&self) -> &'static str {
         match self.record.mode {
             ModeName::Program => "program",
@@ -64,6 +64,11 @@ impl FlowView {
     fn key(&self) -> FlowKey {
         (self.record.datapath.clone(), self.record.flow)
     }
+
+    /// The key, borrowed.
+    fn place(&self) -> (&str, u64) {
+        (&self.record.datapath, self.record.flow)
+    }
 }
 
 /// A learner as a page shows it.
@@ -84,7 +89,7 @@ pub struct Model {
     pub status: Option<Status>,
     /// When the last sample was taken, seconds since the monitor started.
     pub at_s: f64,
-    /// And since 1970.
+    /// When the last sample was taken, seconds since 1970.
     pub time_s: f64,
     /// Those that deliver most first, at most [`MAX_LISTED`].
     pub flows: Vec<FlowView>,
@@ -142,7 +147,7 @@ impl Model {
         }
         let rate = |flow: &FlowView| flow.rate.unwrap_or(0.0);
         // Those of the same rate stay in place from sample to sample.
-        flows.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then_with(|| a.key().cmp(&b.key())));
+        flows.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then_with(|| a.place().cmp(&b.place())));
         if seconds > 0.0 {
             self.total_rate.push(self.at_s, flows.iter().map(rate).sum());
         }

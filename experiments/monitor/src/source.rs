@@ -37,9 +37,9 @@ pub enum SourceError {
 #[derive(Clone, Debug)]
 pub struct Target {
     pub socket: PathBuf,
-    /// For each answer.
+    /// How long each answer may take.
     pub timeout: Duration,
-    /// Between two samples.
+    /// The time between two samples.
     pub every: Duration,
 }
 

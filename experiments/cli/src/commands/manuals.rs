@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(listed(&written()), listed(&written()));
     }
 
-    /// What a shell that has read the completions offers.
+    /// A shell that has read the completions offers commands and flags.
     #[test]
     fn bash_completes_commands_and_flags() {
         let folder = written();

@@ -218,7 +218,7 @@ impl Terminal {
         Terminal { child, keys, written, screen: vt100::Parser::new(ROWS, COLUMNS, 0) }
     }
 
-    /// What the terminal shows by now.
+    /// Returns the screen as it is by now.
     fn shown(&mut self) -> String {
         while let Ok(bytes) = self.written.try_recv() {
             self.screen.process(&bytes);

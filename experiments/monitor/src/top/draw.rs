@@ -163,7 +163,7 @@ fn draw_flow(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui) {
     chart(frame, right, "RTT ms", &points(&history.srtt_us, 1e-3), Color::Yellow);
 }
 
-/// What is known of a flow beside its figures, on one line.
+/// Says on one line what is known of a flow beside its figures.
 fn about(flow: &FlowView) -> String {
     let record = &flow.record;
     let mut words = vec![format!("{} flow {}", record.datapath, record.flow)];

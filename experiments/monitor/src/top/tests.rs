@@ -121,7 +121,7 @@ fn trouble_and_emptiness_are_said() {
     assert!(learning.contains("nothing learns"), "{learning}");
 }
 
-/// What a flow's owner may have a hand in cannot change the terminal.
+/// Words that come from a flow's owner cannot change the terminal.
 #[test]
 fn control_characters_are_not_written() {
     let mut odd = flow(1, 0);

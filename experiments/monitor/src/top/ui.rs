@@ -1,4 +1,4 @@
-//! What the page's user has chosen, and the keys that change it.
+//! The choices of the page's user, and the keys that change them.
 
 use crate::model::{FlowView, Model};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

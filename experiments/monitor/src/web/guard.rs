@@ -1,4 +1,4 @@
-//! Who may read the page: requests are judged by their head alone, before anything is answered.
+//! Judges requests by their head alone, before anything is answered.
 //!
 //! The page shows what the agent does, so only the token's owner sees it. A page of another origin in the same browser has no
 //! token; where its name was made to lead to this machine (DNS rebinding), the `Host` header has that name.
@@ -42,18 +42,18 @@ impl Token {
     }
 }
 
-/// What a request gets.
+/// The answer that a request gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The page itself.
     Page,
-    /// What the page shows, as JSON.
+    /// The data that the page shows, as JSON.
     State,
     /// The token was in the address: it becomes a cookie, and leaves the address.
     Welcome,
-    /// It names another host.
+    /// The request names another host.
     WrongHost,
-    /// It comes from a page of another origin.
+    /// The request comes from a page of another origin.
     WrongOrigin,
     NoToken,
     NotFound,

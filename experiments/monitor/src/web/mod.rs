@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 /// Connections served at once; browsers open six.
 const MAX_CLIENTS: usize = 32;
-/// For a request's head.
+/// Time within which a request's head has to come.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest request head, bytes; the least that hyper takes.
 const MAX_HEAD_BYTES: usize = 8192;
