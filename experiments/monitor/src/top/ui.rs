@@ -49,7 +49,7 @@ pub struct Ui {
     /// Whether samples are ignored.
     pub paused: bool,
     /// Datapath and number of the chosen flow; it stays chosen where it moves in the list.
-    chosen: Option<(String, u64)>,
+    pub(super) chosen: Option<(String, u64)>,
 }
 
 impl Ui {
