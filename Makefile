@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -53,6 +53,20 @@ soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anythin
 
 packages: ## the crates that are to be published, packaged; SINCE=REVISION compares their interfaces with a revision's
 	@.ci/packages $(SINCE)
+
+deb: ## Debian packages in target/deb: the command, the agent as a service, the kernel module for DKMS
+	@.ci/setup deb
+	@.ci/deb
+
+deb-test: ## these packages: reproducible, by lintian, installed, upgraded and purged in clean roots of Debian 12 and 13; as root
+	@.ci/setup deb
+	@.ci/deb-test
+
+static: ## the agent as one static binary, in target/static
+	@.ci/static
+
+container: ## the agent's container image, as an OCI archive in target/static; needs buildah
+	@.ci/container
 
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom

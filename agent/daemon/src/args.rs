@@ -1,6 +1,6 @@
 //! The flags of the agent, and how its commands find it.
 
-use clap::Args;
+use clap::{Args, Parser};
 use std::path::PathBuf;
 
 /// The configuration file and control socket through which a command reaches the agent.
@@ -37,4 +37,12 @@ pub struct AgentArgs {
     /// Check the configuration and exit: 0 if the agent would take it, 2 with the place of the mistake if not.
     #[arg(long, conflicts_with_all = ["print_default_config", "list_algorithms"])]
     pub check_config: bool,
+}
+
+/// The agent of ccplane, as `ccplane agent` runs it.
+#[derive(Parser, Debug)]
+#[command(name = "ccplaned", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(flatten)]
+    pub agent: AgentArgs,
 }

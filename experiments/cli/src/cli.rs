@@ -4,6 +4,8 @@ mod distill;
 mod evaluate;
 mod host;
 mod league;
+mod manuals;
+mod monitor;
 mod new;
 mod predict;
 mod quic;
@@ -17,6 +19,8 @@ pub(crate) use distill::*;
 pub(crate) use evaluate::*;
 pub(crate) use host::*;
 pub(crate) use league::*;
+pub(crate) use manuals::*;
+pub(crate) use monitor::*;
 pub(crate) use new::*;
 pub(crate) use predict::*;
 pub(crate) use quic::*;
@@ -49,6 +53,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Agent(AgentArgs),
     Flows(FlowsArgs),
+    Top(TopArgs),
+    Web(WebArgs),
     Qlog(QlogArgs),
     Status(StatusArgs),
     Programs(ProgramsArgs),
@@ -77,6 +83,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     Train(TrainArgs),
     Bench(BenchArgs),
+    #[command(hide = true)]
+    Manuals(ManualsArgs),
 }
 
 /// How a question to the agent is asked and its answer printed.

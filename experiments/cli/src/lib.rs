@@ -41,6 +41,8 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
     match command {
         Command::Agent(args) => done(agent::agent(args, algorithms)),
         Command::Flows(args) => done(commands::flows(args)),
+        Command::Top(args) => done(commands::top(args)),
+        Command::Web(args) => done(commands::web(args)),
         Command::Qlog(args) => done(commands::qlog(args)),
         Command::Status(args) => done(commands::status(args)),
         Command::Programs(args) => done(commands::programs(args)),
@@ -69,5 +71,6 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::League(args) => commands::league(args, algorithms),
         Command::Evaluate(args) => commands::evaluate(args, algorithms),
         Command::Bench(args) => commands::bench(args),
+        Command::Manuals(args) => done(commands::manuals(args)),
     }
 }

@@ -23,6 +23,7 @@ use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
 use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
 use crate::memory::{self, Memories};
+use crate::notify::Notifier;
 use crate::owned::{Folder, OwnedError};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
@@ -103,6 +104,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
+    let notifier = Notifier::from_environment().map_err(Failure::runtime)?;
     privileges::no_way_back();
     let lock = InstanceLock::acquire(&rundir::prepare(&run_dir)?)?;
     let runtime = runtime()?;
@@ -121,7 +123,8 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     confine(Role::Plain, Threads::This);
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
-    let running = Running { args, located: &located, lock, algorithms: names, signals, workers, memories };
+    let running =
+        Running { args, located: &located, lock, algorithms: names, signals, workers, memories, notifier };
     runtime
         .block_on(running.serve(observed, ByHand { learners, admissions, algorithms: algorithms.to_vec() }))
 }
@@ -368,6 +371,7 @@ struct Running<'a> {
     signals: Signals,
     workers: Vec<Worker>,
     memories: Memories,
+    notifier: Notifier,
 }
 
 impl Running<'_> {
@@ -385,9 +389,16 @@ impl Running<'_> {
             |error| refused(self.args.place.config.as_deref(), "metrics.listen", &Failure::runtime(error));
         let observing = observed.serve(&config.metrics).await.map_err(refused)?;
         info!(pid = std::process::id(), socket = %self.located.control_socket.display(), "agent runs");
+        self.notifier.ready();
+        let notifier = std::mem::take(&mut self.notifier);
 
         let stopping = async {
-            let why = self.supervise(&handle, &server).await;
+            let why = tokio::select! {
+                why = self.supervise(&handle, &server) => why,
+                // It never ends.
+                () = beat(&notifier, &handle) => Ok(()),
+            };
+            notifier.stopping();
             let outcome = self.stop().await;
             let outcome = why.and(outcome);
             handle.stopped(outcome.as_ref().err().map(Failure::message), FAREWELL).await;
@@ -454,6 +465,20 @@ impl Running<'_> {
         self.memories.write();
         info!("stopped");
         outcome
+    }
+}
+
+/// Gives the service manager signs of life while every loop answers; never ends. A loop that hangs gives none, and the manager
+/// starts the agent anew: flows run natively meanwhile.
+async fn beat(notifier: &Notifier, handle: &Handle) {
+    let Some(every) = notifier.beat() else { return std::future::pending().await };
+    let mut ticks = tokio::time::interval(every);
+    loop {
+        ticks.tick().await;
+        match handle.answer(Request::Status).await {
+            Response::Error { message } => warn!(%message, "no sign of life to the service manager"),
+            _ => notifier.alive(),
+        }
     }
 }
 

@@ -32,11 +32,26 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// The bound of a configuration file.
 const CONFIGURATION: Bound = Bound { what: "a configuration", bytes: 1 << 20 };
 
+/// The version of the configuration's format that this agent reads.
+pub const VERSION: u64 = 1;
+
+/// The version alone, of a file whose other keys may be unknown.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default = "current")]
+    version: u64,
+}
+
+fn current() -> u64 {
+    VERSION
+}
+
 /// The whole file. The keys are documented in [`DEFAULT_TOML`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Config {
+    pub version: u64,
     pub default_algorithm: String,
     pub log: String,
     pub control: Control,
@@ -54,6 +69,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            version: VERSION,
             default_algorithm: "cubic".to_owned(),
             log: "info".to_owned(),
             control: Control::default(),
@@ -541,8 +557,17 @@ impl Config {
     pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
         let refuse = |placed| DocumentError::at(file, text, placed);
         let document = ccplane_files::document::parse(text).map_err(refuse)?;
-        let config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
         let placed = |problem| refuse(ccplane_files::document::locate(&document, problem));
+        // First: a later version has keys that this one does not know, and may mean others by the same names.
+        let Versioned { version } = ccplane_files::document::value(document.clone()).map_err(refuse)?;
+        if version != VERSION {
+            let why = format!(
+                "the file is of version {version}, this agent reads version {VERSION}: take the agent of the file's \
+                 version, or write the file anew from `ccplaned --print-default-config`"
+            );
+            return Err(placed(Problem::new("version", why)));
+        }
+        let config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
         config.check(algorithms).map_err(placed)?;
         Ok(config)
     }

@@ -208,3 +208,15 @@ fn what_is_asked_to_learn_learns() {
     assert_eq!((on.mode, on.pin, on.batch_ms.get()), (LearnMode::Twin, false, 500));
     assert_eq!(learn("mode = \"live\"").mode, LearnMode::Live);
 }
+
+#[test]
+fn a_file_of_another_version_is_refused_before_its_keys() {
+    let newer = parse("no_such_key = 1\nversion = 2\n").unwrap_err().to_string();
+    assert!(
+        newer.contains("agent.toml:2:11: version: the file is of version 2, this agent reads version 1"),
+        "{newer}"
+    );
+    assert!(parse("version = 0").is_err());
+    assert!(parse("version = \"1\"").unwrap_err().to_string().contains("version"));
+    assert_eq!(parse("version = 1").unwrap(), Config::default());
+}

@@ -222,6 +222,9 @@ pub struct LearnerRecord {
     pub algorithm: String,
     /// Rows that it took.
     pub rows: u64,
+    /// Sum of the rewards of these rows: what it grows by over what `rows` grows by is a point of the learning curve.
+    #[serde(default)]
+    pub reward_sum: f64,
     /// Rows that it had no time for.
     pub dropped_rows: u64,
     /// Candidates that it offered.

@@ -118,6 +118,7 @@ impl LearnerView {
         LearnerRecord {
             algorithm: self.algorithm.to_owned(),
             rows: self.gauges.rows.load(Relaxed),
+            reward_sum: self.gauges.reward_sum(),
             dropped_rows: self.dropped_rows(),
             candidates: self.gauges.candidates.load(Relaxed),
             cpu_s: self.gauges.cpu_us.load(Relaxed) as f64 / 1e6,

@@ -4,7 +4,7 @@ use super::budget::{Budget, Pressure, Shares, cpu_time};
 use super::learner::Learn;
 use super::mailbox::{Mail, Mailbox};
 use crate::agent::privileges;
-use ccplane_core::Candidate;
+use ccplane_core::{Batch, Candidate};
 use ccplane_snapshot::Hash;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,12 +31,28 @@ pub(crate) struct Gauges {
     pub(crate) cpu_us: AtomicU64,
     /// Rows taken.
     pub(crate) rows: AtomicU64,
+    /// Bits of the sum of their rewards; the learner's thread alone writes it.
+    reward_sum_bits: AtomicU64,
     /// Candidates offered.
     pub(crate) candidates: AtomicU64,
     /// Whether conditions have changed and it learns them.
     pub(crate) adapting: AtomicBool,
     /// The learner panicked, and nothing more is learned.
     pub(crate) failed: AtomicBool,
+}
+
+impl Gauges {
+    /// Sum of the rewards of the rows that were taken.
+    pub(crate) fn reward_sum(&self) -> f64 {
+        f64::from_bits(self.reward_sum_bits.load(Relaxed))
+    }
+
+    /// Counts rows; a reward that is no number counts as 0.
+    fn took(&self, batch: &Batch) {
+        let rewards = batch.rows.iter().map(|(_, row)| f64::from(row.reward)).filter(|r| r.is_finite());
+        self.reward_sum_bits.store((self.reward_sum() + rewards.sum::<f64>()).to_bits(), Relaxed);
+        self.rows.fetch_add(batch.rows.len() as u64, Relaxed);
+    }
 }
 
 /// Request of a learner to the loops that hold its slot.
@@ -94,7 +110,7 @@ fn learn(
         let (began, cpu) = (clock.elapsed(), cpu_time());
         decisions.iter().for_each(|d| learner.on_decision(d));
         for (from, batch) in &batches {
-            gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
+            gauges.took(batch);
             learner.take(*from, batch);
         }
         if refused.take_if(|refused| refused.load(Relaxed)).is_some() {
@@ -153,7 +169,7 @@ fn stand_back() {
 mod tests {
     use super::*;
     use crate::learning::mailbox::{LoopId, Poster};
-    use ccplane_core::{Batch, Decision};
+    use ccplane_core::Decision;
     use ccplane_snapshot::{Admission, Trust, TrustedSnapshot};
 
     const BAD_SLOT: u8 = 15;

@@ -153,3 +153,27 @@ fn requests_are_read_strictly() {
     }
     assert!(!parse(b"HEAD /metrics HTTP/1.1").1);
 }
+
+/// Packages install alerts and a dashboard.
+#[test]
+fn alerts_and_the_dashboard_name_metrics_that_there_are() {
+    let (mut sampler, of_loop) = sampler();
+    of_loop.turned(1, Some(std::time::Duration::from_micros(5)));
+    sampler.add(&[Some(sample(1, 100))]);
+    let text = sampler.text().unwrap();
+    let there: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let rules = include_str!("../../../packaging/prometheus-rules.yml");
+    let dashboard = include_str!("../../../packaging/grafana-dashboard.json");
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = rules.split(|c| !is_part(c)).chain(dashboard.split(|c| !is_part(c)));
+    let named: BTreeSet<&str> = words.filter(|word| word.starts_with("ccplane_")).collect();
+    assert!(named.len() > 12, "{named:?}");
+    for name in named {
+        let stem = ["_total", "_bucket", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        assert!(there.contains(stem.unwrap_or(name)), "{name} is not among {there:?}");
+    }
+    let verdict = ccplane_core::Verdict::RolledBack(ccplane_core::Why::Withdrawn).name();
+    assert!(rules.contains(&format!("verdict=\"{verdict}\"")), "{verdict}");
+    serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+}

@@ -3,6 +3,7 @@
 
 mod glossary;
 mod layers;
+mod log_lines;
 mod sizes;
 mod sources;
 mod unsafe_files;

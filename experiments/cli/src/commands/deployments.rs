@@ -218,6 +218,7 @@ mod tests {
         let learner = LearnerRecord {
             algorithm: "aurora".into(),
             rows: 5000,
+            reward_sum: 1250.0,
             dropped_rows: 0,
             candidates: 1,
             cpu_s: 2.5,

@@ -1,0 +1,93 @@
+//! The agent as a service: its unit by systemd's own judgement, and what it tells the manager that started it.
+
+use crate::common::{Home, ccplane, wait_for};
+use ccplane_testing::skipped;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const UNIT: &str = include_str!("../../../../agent/packaging/ccplane-agent.service");
+/// The worst exposure, in tenths.
+const MAX_EXPOSURE: &str = "--threshold=30";
+/// Patience of the service manager, microseconds.
+const WATCHDOG_USEC: &str = "400000";
+
+/// Runs `systemd-analyze` on the unit, as it is but for the program, which no package has installed here.
+fn analyze(arguments: &[&str]) -> Option<(bool, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("ccplane-agent.service");
+    fs::write(&unit, UNIT.replace("ExecStart=/usr/sbin/ccplaned", "ExecStart=/bin/true")).unwrap();
+    let output = Command::new("systemd-analyze").args(arguments).arg(&unit).output().ok()?;
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    Some((output.status.success(), text))
+}
+
+#[test]
+fn systemd_takes_the_unit_and_finds_little_exposed() {
+    let Some((is_taken, said)) = analyze(&["verify", "--man=no"]) else {
+        return skipped("systemd takes the service's unit", "needs systemd-analyze (Debian: systemd)");
+    };
+    // A machine's own units may be wrong, too.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("ccplane-agent")).collect();
+    assert!(ours.is_empty() && is_taken, "{said}");
+    let (is_low, said) = analyze(&["security", "--offline=true", "--no-pager", MAX_EXPOSURE]).unwrap();
+    assert!(is_low, "{said}");
+}
+
+#[test]
+fn the_service_has_the_capabilities_that_doctor_lists() {
+    let output = ccplane(&["doctor", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let needs = said["needs"].as_array().unwrap().iter().map(|need| need["what"].as_str().unwrap());
+    let listed: BTreeSet<&str> =
+        needs.filter(|what| what.starts_with("CAP_")).filter_map(|what| what.split(',').next()).collect();
+    let given = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_life_and_end() {
+    let home = Home::new("");
+    let manager = UnixDatagram::bind(home.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let mut command = home.command(&["agent"]);
+    command.env("NOTIFY_SOCKET", home.path("notify")).env("WATCHDOG_USEC", WATCHDOG_USEC);
+    let mut agent = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let told = |words: &str| {
+        wait_for(words, || {
+            let mut said = [0; 128];
+            let bytes = manager.recv(&mut said).ok()?;
+            String::from_utf8_lossy(&said[..bytes]).contains(words).then_some(())
+        });
+    };
+    told("READY=1");
+    assert!(home.run(&["status"]).status.success(), "it serves when it says so");
+    told("WATCHDOG=1");
+    told("WATCHDOG=1");
+    kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM).unwrap();
+    told("STOPPING=1");
+    assert!(wait_for("it ends", || agent.try_wait().unwrap()).success());
+}
+
+#[test]
+fn the_scripts_of_packages_are_shell() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let scripts = [
+        ("bash", ".ci/deb"),
+        ("bash", ".ci/deb-test"),
+        ("bash", ".ci/static"),
+        ("bash", ".ci/container"),
+        ("sh", ".ci/deb-life"),
+        ("sh", "agent/packaging/debian/ccplane-agent.postrm"),
+    ];
+    for (shell, script) in scripts {
+        let output = Command::new(shell).arg("-n").arg(root.join(script)).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
