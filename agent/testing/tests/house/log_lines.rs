@@ -42,13 +42,13 @@ fn message(arguments: TokenStream) -> Option<String> {
         Some(TokenTree::Punct(mark)) => mark.as_char() == ',',
         Some(_) => false,
     };
-    let texts = tokens.iter().enumerate().filter_map(|(at, token)| {
+    let mut texts = tokens.iter().enumerate().filter_map(|(at, token)| {
         let before = at.checked_sub(1).map(|before| &tokens[before]);
         let alone = is_comma(before) && is_comma(tokens.get(at + 1));
         let TokenTree::Literal(literal) = token else { return None };
         alone.then(|| syn::parse_str::<syn::LitStr>(&literal.to_string()).ok()).flatten()
     });
-    texts.last().map(|text| text.value())
+    texts.next_back().map(|text| text.value())
 }
 
 /// The messages of the page: the first cell of each row of its tables, where two backticks stand for one.
