@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch wheel module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -76,6 +76,11 @@ nightly: ## the shipped policies, trained anew by their recorded commands: the s
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
 	@.ci/mahimahi target/mahimahi
+
+wheel: ## the Python package as a wheel, in target/wheels
+	@.ci/setup demo
+	@.ci/python target/python
+	cd experiments/python && ../../target/python/venv/bin/python3 -m maturin build --release --out ../../target/wheels
 
 torch: ## libtorch for the learner's torch back end, in target/torch (nothing is installed)
 	@.ci/torch target/torch

@@ -20,15 +20,36 @@ use ccplane_agent::failure::{self, Failure};
 use ccplane_alg::Algorithm;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
 /// 2 the input is wrong (`snapshot verify` has a 3 besides). `extra_algorithms` are offered beside the built-in ones.
 pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
+    run_cli(&Cli::parse(), extra_algorithms)
+}
+
+/// The same with these arguments, the program's name first, for a process whose own command line is another. Help and what is wrong with
+/// the arguments are printed, too.
+pub fn run_from(
+    arguments: impl IntoIterator<Item = OsString>,
+    extra_algorithms: Vec<Arc<dyn Algorithm>>,
+) -> ExitCode {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => run_cli(&cli, extra_algorithms),
+        Err(error) => {
+            // As clap does where it ends the process itself.
+            let _ = error.print();
+            if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+        }
+    }
+}
+
+fn run_cli(cli: &Cli, extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     let mut algorithms = ccplane_algs::all();
     algorithms.extend(extra_algorithms);
-    failure::exit("ccplane", dispatch(&Cli::parse().command, &algorithms))
+    failure::exit("ccplane", dispatch(&cli.command, &algorithms))
 }
 
 /// The command line's definition: what manuals and completions are made from.

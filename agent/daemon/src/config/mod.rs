@@ -390,7 +390,11 @@ impl Learn {
 
     /// Standard deviation of the exploration noise on actions. Only learning from live flows needs any.
     pub fn noise(&self) -> f64 {
-        if self.mode == LearnMode::Live { self.noise_percent.get() as f64 / 100.0 } else { 0.0 }
+        if matches!(self.mode, LearnMode::Live | LearnMode::Outside) {
+            self.noise_percent.get() as f64 / 100.0
+        } else {
+            0.0
+        }
     }
 
     /// Returns the push rules in the core's units.
@@ -428,6 +432,8 @@ pub enum LearnMode {
     Twin,
     /// The decisions of live flows, with exploration noise on their actions.
     Live,
+    /// A process of its own, which hears of live flows and offers policies.
+    Outside,
     Off,
 }
 
@@ -437,6 +443,7 @@ impl LearnMode {
         match self {
             LearnMode::Twin => "twin",
             LearnMode::Live => "live",
+            LearnMode::Outside => "outside",
             LearnMode::Off => "off",
         }
     }

@@ -15,6 +15,7 @@ mod learner;
 mod live;
 mod mailbox;
 mod offer;
+mod outside;
 mod resumed;
 mod simulated;
 mod supervised;
@@ -49,6 +50,7 @@ use ccplane_snapshot::Snapshot;
 use deployed::Deployments;
 use live::Live;
 use mailbox::{Mailbox, Poster};
+use outside::{Door, Outside};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -133,6 +135,8 @@ struct PendingLearner {
     policy: PolicySource,
     beginning: Option<Beginning>,
     view: LearnerView,
+    /// Where a process that learns finds the agent.
+    door: Option<Door>,
 }
 
 /// All learners.
@@ -168,7 +172,11 @@ impl Learning {
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
             let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
-            Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view })
+            let door = match (config.mode, &folder) {
+                (LearnMode::Outside, Some(folder)) => door(folder, algorithm.name()),
+                _ => None,
+            };
+            Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view, door })
         };
         Ok(Learning {
             pending: algorithms.iter().filter(|_| on).filter_map(pending_learner).collect(),
@@ -194,12 +202,12 @@ impl Learning {
     /// Starts the threads; `ask` asks the loops, and says whether it reached one.
     pub(crate) fn start(self, ask: impl Fn(Ask) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
-        for PendingLearner { algorithm, policy, beginning, view } in self.pending {
+        for PendingLearner { algorithm, policy, beginning, view, door } in self.pending {
             let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
             let unkept = |error: &OwnedError| warn!(algorithm = name, %error, "what it learns is not kept");
             let folder = self.folder.as_ref().and_then(|f| f.reopen().inspect_err(unkept).ok());
             let (mode, noise) = (self.mode, self.noise);
-            let make = move || learner(mode, algorithm, &policy, beginning, noise, folder);
+            let make = move || learner(mode, algorithm, &policy, beginning, noise, folder, door);
             let (mailbox, log) = (view.mailbox.clone(), self.log.clone());
             let ask = move |wish| {
                 ask(match wish {
@@ -218,6 +226,12 @@ impl Learning {
         }
         Running { mailboxes }
     }
+}
+
+/// Where a process that learns for an algorithm finds the agent; without it nothing is learned.
+fn door(folder: &Folder, algorithm: &str) -> Option<Door> {
+    let closed = |error| warn!(algorithm, %error, "no process can learn for it");
+    Door::open(folder.path(), algorithm).map_err(closed).ok()
 }
 
 /// An algorithm as its first rule configures it: a twin's flows are all alike.
@@ -253,6 +267,7 @@ fn learner(
     beginning: Option<Beginning>,
     noise: f32,
     folder: Option<Folder>,
+    door: Option<Door>,
 ) -> Option<Box<dyn Learn>> {
     let name = algorithm.name();
     let unreadable = |error: &dyn std::fmt::Display| {
@@ -274,6 +289,7 @@ fn learner(
         _ if algorithm.is_supervised() => {
             Some(Box::new(Supervised::new(name, deployments, seed, Meter::Thread)))
         }
+        LearnMode::Outside => Some(Box::new(Outside::new(name, deployments, door?))),
         LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed, Meter::Thread))),
         LearnMode::Live => match Live::new(name, deployments, noise, seed, Meter::Thread) {
             Ok(live) => Some(Box::new(live)),

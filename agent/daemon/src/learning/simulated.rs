@@ -35,7 +35,8 @@ pub fn beside(
     Ok(match mode {
         _ if algorithm.is_supervised() => Box::new(Simulated::supervised(algorithm, seed)?),
         LearnMode::Live => Box::new(Simulated::live(algorithm, seed)?),
-        LearnMode::Twin | LearnMode::Off => Box::new(Simulated::twin(algorithm, seed)?),
+        // A process does not live in virtual time.
+        LearnMode::Twin | LearnMode::Outside | LearnMode::Off => Box::new(Simulated::twin(algorithm, seed)?),
     })
 }
 

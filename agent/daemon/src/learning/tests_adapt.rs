@@ -74,7 +74,7 @@ impl Agents for Counting {
                 let learner = Simulated::live(algorithm, seed)?;
                 Box::new(Counted { learner, count: |live: &Live| live.promotions, promotions })
             }
-            LearnMode::Twin | LearnMode::Off => {
+            LearnMode::Twin | LearnMode::Outside | LearnMode::Off => {
                 let learner = Simulated::twin(algorithm, seed)?;
                 Box::new(Counted { learner, count: |twin: &Twin| twin.promotions, promotions })
             }

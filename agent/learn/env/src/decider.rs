@@ -15,6 +15,16 @@ pub trait Decider {
     fn outcome(&mut self, agent: usize, reward: f32, cells: &[i32]) {
         let _ = (agent, reward, cells);
     }
+
+    /// Whether it wants to hear rewards before it decides, which costs each asked ACK a second run of its program.
+    fn foresees(&self) -> bool {
+        false
+    }
+
+    /// Called just before `agent` decides, with the reward of its last action: the same that [`Decider::outcome`] brings later.
+    fn foreseen(&mut self, agent: usize, reward: f32) {
+        let _ = (agent, reward);
+    }
 }
 
 /// A learner's actor decides: its float policy, exploring or not.

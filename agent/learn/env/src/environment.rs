@@ -1,6 +1,6 @@
 //! Links as something to learn in.
 
-use crate::{EnvError, Family, Learning, NoObserver, Prepared, run};
+use crate::{EnvError, Family, Learning, NoObserver, Prepared, Scenario, run};
 use ccplane_alg::{Algorithm, configure};
 use ccplane_learn::{Actor, Environment, Preference, PreferenceError};
 use ccplane_snapshot::PolicySpec;
@@ -13,6 +13,8 @@ const PREFERENCE: [&str; 3] = ["w_thr_pct", "w_lat_pct", "w_loss_pct"];
 #[derive(Clone)]
 pub struct Links {
     family: Family,
+    /// The scenarios to choose from, where they are given rather than drawn.
+    given: Option<Arc<[Scenario]>>,
     spec: PolicySpec,
     /// The learning one, and its rival where there is one.
     algorithms: Vec<Prepared>,
@@ -41,7 +43,24 @@ impl Links {
         }
         let algorithms =
             [Ok(learner)].into_iter().chain(rival.map(Prepared::new)).collect::<Result<_, _>>()?;
-        Ok(Links { family, spec, algorithms })
+        Ok(Links { family, given: None, spec, algorithms })
+    }
+
+    /// The same on these scenarios, one of which each seed names, rather than on the family's. Their flows' algorithms are the learning one
+    /// and, from 1 on, `rivals`.
+    ///
+    /// # Errors
+    /// A rival's programs; no scenarios, or one that names another algorithm.
+    pub fn on(self, scenarios: Vec<Scenario>, rivals: Vec<Arc<dyn Algorithm>>) -> Result<Links, EnvError> {
+        let learner = self.algorithms.into_iter().next().map(Ok);
+        let algorithms: Vec<Prepared> =
+            learner.into_iter().chain(rivals.into_iter().map(Prepared::new)).collect::<Result<_, _>>()?;
+        let named = scenarios.iter().flat_map(|scenario| &scenario.flows).map(|flow| flow.algorithm);
+        let (found, known) = (named.max(), algorithms.len());
+        if found.is_none_or(|found| found >= known) {
+            return Err(EnvError::Scenarios { found, known });
+        }
+        Ok(Links { given: Some(scenarios.into()), algorithms, ..self })
     }
 
     /// Sets the preference of the learning algorithm's flows in the episodes that follow.
@@ -55,6 +74,28 @@ impl Links {
             .map_err(|source| EnvError::Preference { algorithm: algorithm.name(), source })?;
         self.algorithms[0] = self.algorithms[0].configured(configured);
         Ok(())
+    }
+
+    /// Returns the meaning of its policy's inputs and action.
+    pub fn spec(&self) -> &PolicySpec {
+        &self.spec
+    }
+
+    /// Returns the most flows that learn in one episode.
+    pub fn most_learners(&self) -> usize {
+        let learners = |scenario: &Scenario| scenario.flows.iter().filter(|flow| flow.algorithm == 0).count();
+        match &self.given {
+            Some(scenarios) => scenarios.iter().map(learners).max().unwrap_or(0),
+            None => self.family.most_learners(),
+        }
+    }
+
+    /// Draws, or chooses, the scenario of an episode.
+    pub(crate) fn draw(&self, seed: u64, max_steps: usize) -> Scenario {
+        match &self.given {
+            Some(scenarios) => scenarios[(seed % scenarios.len() as u64) as usize].clone(),
+            None => self.family.draw(seed, max_steps, self.algorithms.len() > 1),
+        }
     }
 
     /// Returns the algorithms of its flows, the learning one first.
@@ -73,7 +114,7 @@ impl Environment for Links {
     }
 
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {
-        let scenario = self.family.draw(seed, max_steps, self.algorithms.len() > 1);
+        let scenario = self.draw(seed, max_steps);
         let mut learning = Learning::new(&self.spec, actor);
         run(&scenario, &self.algorithms, seed, max_steps, &mut learning, &mut NoObserver);
     }

@@ -144,6 +144,14 @@ impl Family {
         }
     }
 
+    /// Returns the most learning flows that a scenario has.
+    pub(crate) fn most_learners(&self) -> usize {
+        match self {
+            Family::Real(links) if links.shared > 0.0 => links.flows.1.round().max(1.0) as usize,
+            Family::Real(_) | Family::Published(_) => 1,
+        }
+    }
+
     /// A scenario, drawn from `seed` alone: learning flows run algorithm 0, rivals algorithm 1.
     pub fn draw(&self, seed: u64, max_steps: usize, has_rival: bool) -> Scenario {
         let mut rng = Rng::new(seed, &[0x5ce9]);

@@ -1,12 +1,14 @@
 //! One flow: an algorithm's program in the VM, its agent's side, and its transport.
 
+use crate::foresight::{Foresight, Shadow};
+use crate::interval::{Compiled, Interval};
 use crate::link::{Bottleneck, Fate, NS_PER_S};
 use crate::scenario::FlowSetup;
 use crate::transport::{Acked, Transit, Transport};
 use crate::{Decider, EnvError};
-use ccplane_alg::{Algorithm, Control, FlowInfo, Report, Row, Truth};
+use ccplane_alg::{Algorithm, Control, FlowInfo, Row, Truth};
 use ccplane_program::compile;
-use ccplane_program::ir::{MAX_REGS, Program, RegId};
+use ccplane_program::ir::MAX_REGS;
 use ccplane_program::vm::{self, Decision, Knobs, Policies};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,15 +26,6 @@ const MAX_BURST: u64 = 44;
 const NEVER: u64 = u64::MAX;
 /// Control register that an environment sets where a program has it.
 const START_RATE: &str = "start_rate";
-
-/// A program of an algorithm, compiled.
-#[derive(Debug)]
-struct Compiled {
-    name: &'static str,
-    program: Program,
-    report_names: Vec<String>,
-    start_rate: Option<RegId>,
-}
 
 /// An algorithm with its programs compiled.
 #[derive(Clone)]
@@ -97,6 +90,8 @@ pub(crate) struct EnvFlow<'a> {
     running: usize,
     vm: vm::ProgramState,
     agent: Box<dyn ccplane_alg::Flow>,
+    /// Hears reports before their interval's action is decided, where the decider wants that.
+    shadow: Option<Shadow>,
     control: Control,
     pub(crate) transport: Transport,
     setup: &'a FlowSetup,
@@ -118,19 +113,32 @@ pub(crate) struct EnvFlow<'a> {
 }
 
 /// Asks the decider as one agent.
-struct Asking<'d, D: ?Sized> {
+struct Asking<'d, D: ?Sized, M> {
     decider: &'d mut D,
     agent: usize,
+    /// Decisions before this ACK.
+    steps: usize,
+    foresight: Option<Foresight<'d, M>>,
 }
 
-impl<D: Decider + ?Sized> Policies for Asking<'_, D> {
+impl<D: Decider + ?Sized, M: vm::Measured> Policies for Asking<'_, D, M> {
     fn decide(&mut self, _slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
+        let reward = self.foresight.as_mut().and_then(Foresight::reward);
+        // The first action's row tells of what was before it.
+        if let Some(reward) = reward.filter(|_| self.steps > 0) {
+            self.decider.foreseen(self.agent, reward);
+        }
         self.decider.decide(self.agent, inputs, knobs)
     }
 }
 
 impl<'a> EnvFlow<'a> {
-    pub(crate) fn new(prepared: &'a Prepared, setup: &'a FlowSetup, index: usize) -> EnvFlow<'a> {
+    pub(crate) fn new(
+        prepared: &'a Prepared,
+        setup: &'a FlowSetup,
+        index: usize,
+        foresees: bool,
+    ) -> EnvFlow<'a> {
         let address = |host, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), port);
         let cwnd_bytes = INITIAL_WINDOW * setup.mss_bytes;
         let info = FlowInfo {
@@ -143,11 +151,13 @@ impl<'a> EnvFlow<'a> {
         };
         let mut control = Control::default();
         let agent = prepared.algorithm.flow(&info, &mut control);
+        let shadow = foresees.then(|| Shadow::new(&prepared.algorithm, &info));
         let mut flow = EnvFlow {
             compiled: &prepared.programs,
             running: 0,
             vm: vm::ProgramState::idle(cwnd_bytes as i64),
             agent,
+            shadow,
             control,
             transport: Transport::new(setup.mss_bytes, setup.ack_every),
             setup,
@@ -247,20 +257,25 @@ impl<'a> EnvFlow<'a> {
         let prims = self.transport.prims(now_ns, acked, false);
         let compiled = &self.compiled[self.running];
         let mut values = [0; MAX_REGS];
-        let mut asking = Asking { decider, agent: self.index };
+        let truth = Truth {
+            link_bytes_per_s: self.link_bytes_per_s as f64,
+            random_losses: self.transport.random_losses,
+        };
+        let interval = Interval { compiled, now_us: now_ns / 1000, truth };
+        let foresight = self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, interval, &prims));
+        let (agent, steps) = (self.index, self.counts.steps);
+        let mut asking = Asking { decider, agent, steps, foresight };
         let outcome = self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut values);
         if outcome.asked {
             self.counts.steps += 1;
         }
         if outcome.report {
-            let names = &compiled.report_names;
-            let truth = Truth {
-                link_bytes_per_s: self.link_bytes_per_s as f64,
-                random_losses: std::mem::take(&mut self.transport.random_losses),
-            };
-            let values = &values[..names.len()];
-            let report = Report { program: compiled.name, names, values, truth: Some(truth) };
-            self.agent.on_report(now_ns / 1000, &report, &mut self.control);
+            self.transport.random_losses = 0;
+            let report = interval.report(&values);
+            if let Some(foresight) = asking.foresight {
+                foresight.missed(&report);
+            }
+            self.agent.on_report(interval.now_us, &report, &mut self.control);
             for row in self.control.take_rows() {
                 self.tell(&row, decider);
             }

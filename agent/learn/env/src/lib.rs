@@ -6,7 +6,8 @@
 //! count packets. `datapath-shims/sim` is the exact one; a test holds the two together.
 //!
 //! [`Links`] is a [`ccplane_learn::Environment`] for any algorithm with a policy; [`Family`] says which links there are.
-#![forbid(unsafe_code)]
+//! [`Stepped`] is the same for callers that give one action at a time.
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod compare;
@@ -14,11 +15,14 @@ mod decider;
 mod environment;
 mod family;
 mod flow;
+mod foresight;
+mod interval;
 mod link;
 mod measure;
 pub mod recipe;
 mod scenario;
 pub mod spec;
+mod stepped;
 mod transport;
 mod world;
 
@@ -30,6 +34,7 @@ pub use flow::Prepared;
 pub use link::{Link, Phase};
 pub use measure::{AckObserver, Measured, NoObserver, Rtts};
 pub use scenario::{FlowSetup, OnOff, Scenario};
+pub use stepped::{Ask, Stepped};
 pub use world::run;
 
 use ccplane_alg::ParameterError;
@@ -49,6 +54,9 @@ pub enum EnvError {
     /// The algorithm has one reward, whatever is preferred.
     #[error("{algorithm} takes no preference: {source}")]
     Preference { algorithm: &'static str, source: ParameterError },
+    /// No scenarios, or a flow of an algorithm that there is not.
+    #[error("scenarios name algorithms up to {found:?}; there are {known}")]
+    Scenarios { found: Option<usize>, known: usize },
     /// A range of a family that is none, or goes beyond what is simulated.
     #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]
     Range { field: &'static str, low: f64, high: f64, min: f64, max: f64 },

@@ -67,7 +67,7 @@ pub fn run<D: Decider + ?Sized>(
         .flows
         .iter()
         .enumerate()
-        .map(|(n, setup)| EnvFlow::new(&algorithms[setup.algorithm], setup, n))
+        .map(|(n, setup)| EnvFlow::new(&algorithms[setup.algorithm], setup, n, decider.foresees()))
         .collect();
     let mut cross = scenario.cross.map(|config| Cross::new(config, Rng::new(seed, &[CROSS])));
     let mut told = LinkShare::new(scenario);

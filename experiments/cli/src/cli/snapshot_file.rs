@@ -1,6 +1,6 @@
 //! The flags of `ccplane snapshot`, where it needs no agent.
 
-use super::Links;
+use super::{Learns, Links};
 use ccplane_env::recipe::VISITED_EPISODES;
 use clap::Args;
 use std::path::PathBuf;
@@ -10,15 +10,38 @@ const MAX_EPISODES: i64 = 1000;
 /// A signature's longest validity, days.
 const MAX_VALID_DAYS: u64 = 36_500;
 
-/// Make a snapshot of a trained policy.
+/// Make a snapshot of a trained policy, or of a network from elsewhere.
 ///
-/// The policy runs in simulated links first; on the states that it visits there, and on others, the integer network is
+/// A network from elsewhere is an ONNX model or a safetensors file of layers NAME.weight and NAME.bias: dense layers with tanh or
+/// ReLU between them, one output. It sees what the algorithm's own policy sees, features in [-1, 1] in the same order
+/// (`ccplane snapshot inspect` lists them), and its output is the action. The policy runs in simulated links first; on the states that it visits there, and on others, the integer network is
 /// compared with the float network. It is refused if the mean error is beyond the budget, in shares of the action's range.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotBuildArgs {
+    /// A network from elsewhere: a file whose name ends in .onnx or .safetensors.
+    #[arg(
+        value_name = "MODEL",
+        required_unless_present = "policy",
+        conflicts_with = "policy",
+        requires = "algorithm"
+    )]
+    pub(crate) model: Option<PathBuf>,
+
     /// The policy, a safetensors file from `ccplane train`.
     #[arg(long, value_name = "FILE")]
-    pub(crate) policy: PathBuf,
+    pub(crate) policy: Option<PathBuf>,
+
+    /// The algorithm that MODEL decides for.
+    #[arg(long, value_enum, conflicts_with = "policy")]
+    pub(crate) algorithm: Option<Learns>,
+
+    /// The activation between the layers of a MODEL in safetensors, which does not say it.
+    #[arg(long, value_enum, conflicts_with = "policy")]
+    pub(crate) activation: Option<ActivationArg>,
+
+    /// Take the layers of a MODEL in safetensors whose names begin so.
+    #[arg(long, value_name = "PREFIX", default_value = "", conflicts_with = "policy")]
+    pub(crate) tensors: String,
 
     /// Where to write the snapshot.
     #[arg(long, value_name = "FILE")]
@@ -52,6 +75,13 @@ pub(crate) struct SnapshotBuildArgs {
     /// One JSON object on one line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The activation of hidden layers.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ActivationArg {
+    Tanh,
+    Relu,
 }
 
 /// How wide a snapshot's integers are.

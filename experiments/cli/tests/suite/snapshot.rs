@@ -94,3 +94,37 @@ fn a_policy_becomes_a_snapshot_that_can_be_signed() {
     assert!(!dir.join("none").exists());
     assert!(refused(dir, &["build", "--policy", "ours", "--out", "none"]).contains("ours"));
 }
+
+#[test]
+fn a_network_from_elsewhere_becomes_a_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // A state_dict of torch's: the actor alone.
+    let policy =
+        Policy::initial(Architecture::aurora(), spec::aurora(Steps::REAL).unwrap(), -0.5, 7).unwrap();
+    policy.write(&dir.join("p.safetensors")).unwrap();
+    let build = ["build", "--out", "p.snapshot", "--episodes", "2"];
+    let model = [&build[..], &["p.safetensors", "--algorithm", "aurora"]].concat();
+    assert!(refused(dir, &model).contains("layer 4"), "actor and critic are no chain");
+    let actor = [&model[..], &["--tensors", "actor."]].concat();
+    assert!(refused(dir, &actor).contains("tanh or relu"));
+    ok(dir, &[&actor[..], &["--activation", "tanh"]].concat());
+    let snapshot = Snapshot::parse(&fs::read(dir.join("p.snapshot")).unwrap()).unwrap();
+    assert_eq!(snapshot.spec().algorithm(), "aurora");
+    assert_eq!(snapshot.provenance().command, "ccplane snapshot build p.safetensors");
+    // The same integers as from the policy file.
+    ok(dir, &[&build[..], &["--policy", "p.safetensors"]].concat());
+    let own = Snapshot::parse(&fs::read(dir.join("p.snapshot")).unwrap()).unwrap();
+    assert_eq!(own.fidelity(), snapshot.fidelity());
+
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../nn-inkernel/import/tests/models/");
+    let onnx = |name: &str| {
+        refused(dir, &[&build[..], &[&format!("{models}{name}"), "--algorithm", "aurora"]].concat())
+    };
+    assert!(onnx("refused-softmax.onnx").contains("operator Softmax (node `/b/Softmax`)"));
+    assert!(onnx("torch.onnx").contains("30 features for 6 inputs"));
+    assert!(
+        refused(dir, &[&build[..], &["p.snapshot", "--algorithm", "aurora"]].concat())
+            .contains("neither in .onnx")
+    );
+}

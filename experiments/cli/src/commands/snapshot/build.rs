@@ -1,13 +1,16 @@
-//! `ccplane snapshot build`: a trained policy as integers.
+//! `ccplane snapshot build`: a trained policy, or a network from elsewhere, as integers.
 
 use super::{show, write};
-use crate::cli::{BitsArg, Learns, Links, SnapshotBuildArgs};
+use crate::cli::{ActivationArg, BitsArg, Learns, Links, SnapshotBuildArgs};
 use crate::commands::train::recipe;
 use crate::commands::{print, print_json};
 use ccplane_agent::failure::Failure;
-use ccplane_learn::Policy;
-use ccplane_quantize::{Options, Width};
-use ccplane_snapshot::Provenance;
+use ccplane_env::recipe::Recipe;
+use ccplane_files::{Bound, ReadError};
+use ccplane_import::ImportError;
+use ccplane_learn::{Architecture, Policy, PolicyError};
+use ccplane_quantize::{Activation, Dense, Mlp, Options, Width};
+use ccplane_snapshot::{PolicySpec, Provenance};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
@@ -15,20 +18,36 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error("{}: {source}", path.display())]
-    Policy { path: PathBuf, source: ccplane_learn::PolicyError },
+    Policy { path: PathBuf, source: PolicyError },
     #[error("{}: a policy of `{algorithm}`, which nothing here is trained for", path.display())]
     Algorithm { path: PathBuf, algorithm: String },
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
+    #[error("{}: the name ends neither in .onnx nor in .safetensors", path.display())]
+    Kind { path: PathBuf },
+    #[error("a file or --policy is needed")]
+    Nothing,
+}
+
+/// The bound of a model's file.
+const MODEL: Bound = Bound { what: "a model", bytes: ccplane_import::MAX_BYTES as u64 };
+
+/// A policy, where it comes from, and what it runs on.
+struct Source<'a> {
+    policy: Policy,
+    path: &'a Path,
+    recipe: Recipe,
 }
 
 pub(crate) fn build(args: &SnapshotBuildArgs) -> Result<(), Failure> {
-    let policy = Policy::read(&args.policy)
-        .map_err(|source| Failure::input(BuildError::Policy { path: args.policy.clone(), source }))?;
-    let name = policy.spec().algorithm();
-    let algorithm = Learns::from_str(name, false).map_err(|_| {
-        let (path, algorithm) = (args.policy.clone(), name.to_owned());
-        Failure::input(BuildError::Algorithm { path, algorithm })
-    })?;
-    let mut recipe = recipe(algorithm, args.config.unwrap_or_else(|| trained_on(&policy)))?;
+    let source = match (&args.policy, &args.model, args.algorithm) {
+        (Some(path), _, _) => trained(args, path)?,
+        (None, Some(path), Some(algorithm)) => imported(args, path, algorithm)?,
+        _ => return Err(Failure::input(BuildError::Nothing)),
+    };
+    let Source { policy, path, mut recipe } = source;
     recipe.train.seed = args.seed;
     let options = Options {
         bits: match args.bits {
@@ -40,11 +59,64 @@ pub(crate) fn build(args: &SnapshotBuildArgs) -> Result<(), Failure> {
         budget_off: args.budget_off,
         seed: args.seed,
         guards: None,
-        provenance: provenance(&policy, &args.policy),
+        provenance: provenance(&policy, path, args.policy.is_some()),
     };
     let snapshot = recipe.snapshot(&policy, args.episodes, &options).map_err(Failure::input)?;
     write(&args.out, &snapshot.to_bytes())?;
     if args.json { print_json(&show::Summary::of(&snapshot)) } else { print(&show::text(&snapshot)) }
+}
+
+/// A policy file of `ccplane train`.
+fn trained<'a>(args: &SnapshotBuildArgs, path: &'a Path) -> Result<Source<'a>, Failure> {
+    let wrong = |source| Failure::input(BuildError::Policy { path: path.to_owned(), source });
+    let policy = Policy::read(path).map_err(wrong)?;
+    let name = policy.spec().algorithm();
+    let algorithm = Learns::from_str(name, false).map_err(|_| {
+        let (path, algorithm) = (path.to_owned(), name.to_owned());
+        Failure::input(BuildError::Algorithm { path, algorithm })
+    })?;
+    let recipe = recipe(algorithm, args.config.unwrap_or_else(|| trained_on(&policy)))?;
+    Ok(Source { policy, path, recipe })
+}
+
+/// A network from elsewhere.
+fn imported<'a>(args: &SnapshotBuildArgs, path: &'a Path, algorithm: Learns) -> Result<Source<'a>, Failure> {
+    let recipe = recipe(algorithm, args.config.unwrap_or(Links::Real))?;
+    let bytes = ccplane_files::read(path, MODEL).map_err(|e| Failure::input(BuildError::from(e)))?;
+    let network = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("onnx") => ccplane_import::onnx(&bytes),
+        Some("safetensors") => {
+            ccplane_import::safetensors(&bytes, &args.tensors, args.activation.map(activation))
+        }
+        _ => return Err(Failure::input(BuildError::Kind { path: path.to_owned() })),
+    };
+    let import = |source| Failure::input(BuildError::Import { path: path.to_owned(), source });
+    let wrong = |source| Failure::input(BuildError::Policy { path: path.to_owned(), source });
+    let policy = policy(network.map_err(import)?, recipe.spec.clone()).map_err(wrong)?;
+    Ok(Source { policy, path, recipe })
+}
+
+fn activation(of: ActivationArg) -> Activation {
+    match of {
+        ActivationArg::Tanh => Activation::Tanh,
+        ActivationArg::Relu => Activation::Relu,
+    }
+}
+
+/// A policy with this actor, and a critic that values nothing.
+fn policy(actor: Mlp, spec: PolicySpec) -> Result<Policy, PolicyError> {
+    let nothing = |layer: &Dense| Dense {
+        weights: vec![0.0; layer.weights.len()],
+        bias: vec![0.0; layer.bias.len()],
+        ..layer.clone()
+    };
+    let critic = Mlp::new(actor.layers().iter().map(nothing).collect())?;
+    let widths = actor.widths();
+    let hidden = widths.get(1..widths.len() - 1).unwrap_or_default().to_vec();
+    let activation = actor.layers()[0].activation.unwrap_or(Activation::Tanh);
+    let inputs = actor.layers()[0].inputs;
+    let architecture = Architecture { inputs, hidden, activation, preference: None };
+    Policy::new(architecture, actor, critic, 0.0, spec, ccplane_learn::Provenance::default())
 }
 
 /// The links that the command names by which the policy was made.
@@ -54,14 +126,18 @@ fn trained_on(policy: &Policy) -> Links {
     named.find_map(|pair| Links::from_str(pair[1], false).ok()).unwrap_or(Links::Real)
 }
 
-fn provenance(policy: &Policy, file: &Path) -> Provenance {
+fn provenance(policy: &Policy, file: &Path, is_trained: bool) -> Provenance {
     // The file's name alone: its folder is private.
     let file = file.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "?"));
     Provenance {
         algorithm: policy.spec().algorithm().to_owned(),
         seed: policy.provenance.seed,
         steps: policy.provenance.steps,
-        command: format!("ccplane snapshot build --policy {}", file.unwrap_or_default()),
+        command: format!(
+            "ccplane snapshot build {}{}",
+            if is_trained { "--policy " } else { "" },
+            file.unwrap_or_default()
+        ),
         parent: None,
         created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
     }

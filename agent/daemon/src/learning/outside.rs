@@ -1,0 +1,299 @@
+//! Learners in processes of their own, such as Python's.
+//!
+//! The agent listens on a socket beside the policies that it keeps; one process at a time speaks to it. It is sent the policy
+//! that flows decide by, rows of live flows, and what became of its offers. It offers policies. The agent makes integers of
+//! them, judges them and has flows try them, as it does with what its own learners make: a process that is wrong, hung or killed costs
+//! learning, and flows decide on what they have.
+//!
+//! A message is its length (four bytes, little-endian, of what follows), one byte that says what it is, and its content.
+//! To the process: `P`, a policy file; `R`, rows as JSON; `D`, a decision as JSON. From it: `O`, the measure of its convergence (an
+//! eight-byte float, little-endian) and a policy file.
+
+mod peer;
+
+use super::budget::{Pressure, cpu_time};
+use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::deployed::Deployments;
+use super::learner::Learn;
+use super::mailbox::LoopId;
+use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
+use ccplane_files::{Others, SocketError, SocketName};
+use ccplane_learn::{Policy, PolicyError};
+use ccplane_snapshot::Hash;
+use nix::sys::socket::{Backlog, SockFlag, SockType, listen};
+use peer::{Peer, PeerError};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Rows that wait for the process, at most; the oldest make way.
+const MAX_ROWS: usize = 4096;
+/// Flows that are told apart; of more, all are forgotten.
+const MAX_FLOWS: usize = 1 << 16;
+/// The socket's name after the algorithm's.
+const SOCKET: &str = "learner";
+/// The size of an action of 1, Q16.
+const ONE_Q16: f32 = 65536.0;
+
+/// A socket that processes find, and that is gone when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: UnixListener,
+    _name: SocketName,
+}
+
+impl Door {
+    /// Binds `ALGORITHM.learner` in `folder`, replacing the socket that a dead agent left.
+    ///
+    /// # Errors
+    /// The folder is not ours alone, or the path cannot be bound.
+    pub(crate) fn open(folder: &Path, algorithm: &str) -> Result<Door, SocketError> {
+        let path = folder.join(format!("{algorithm}.{SOCKET}"));
+        let mut name = SocketName::new(&path, Others::Nothing)?;
+        let socket = name.bind(SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
+        let io = |source| SocketError::io("listen on", &path, source);
+        listen(&socket, Backlog::MAXCONN).map_err(|errno| io(errno.into()))?;
+        Ok(Door { listener: UnixListener::from(socket), _name: name })
+    }
+}
+
+/// One interval of a live flow.
+#[derive(Serialize)]
+struct RowOut {
+    /// The same for all rows of one flow.
+    flow: u64,
+    /// The datapath's clock when the interval ended, microseconds.
+    at_us: u64,
+    /// The policy's observation, each number in [-1, 1].
+    observation: Vec<f32>,
+    /// The policy's action, exploration included.
+    action: f32,
+    /// The worth of the interval that ended, which the action of the flow's row before led to.
+    reward: f32,
+    /// Whether the flow's row before this one is there.
+    follows: bool,
+    /// Whether the policy decided that was sent last, not one on trial or before it.
+    current: bool,
+}
+
+/// A decision on a snapshot of the slot.
+#[derive(Serialize)]
+struct DecisionOut<'a> {
+    verdict: &'a str,
+    /// The verdict's reason in words.
+    why: String,
+    /// Whether it is on what the process offered last.
+    offered: bool,
+}
+
+/// Why an offer is none.
+#[derive(Debug, thiserror::Error)]
+enum OfferError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("the offered policy has other inputs, actions or networks than the deployed one")]
+    Shape,
+}
+
+/// Offers what a process has learned.
+pub(crate) struct Outside {
+    name: &'static str,
+    door: Door,
+    peer: Option<Peer>,
+    deployments: Deployments,
+    states: States,
+    rows: VecDeque<RowOut>,
+    flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
+    next_flow: u64,
+    /// The deployment of what the process was sent last, once it is known.
+    deployed: Option<u32>,
+    /// The snapshot whose policy the process was sent.
+    sent: Option<Hash>,
+    /// The snapshot that waits for a verdict.
+    offered: Option<Hash>,
+    /// An offer that waits until the one before is decided, and its stability.
+    waiting: Option<(Policy, f64)>,
+}
+
+impl Outside {
+    pub(crate) fn new(name: &'static str, deployments: Deployments, door: Door) -> Outside {
+        Outside {
+            name,
+            door,
+            peer: None,
+            deployments,
+            states: States::default(),
+            rows: VecDeque::new(),
+            flows: BTreeMap::new(),
+            next_flow: 0,
+            deployed: None,
+            sent: None,
+            offered: None,
+            waiting: None,
+        }
+    }
+
+    /// One number for a flow of whatever loop and datapath.
+    fn flow(&mut self, name: (LoopId, DatapathId, u64)) -> u64 {
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&name) {
+            self.flows.clear();
+        }
+        *self.flows.entry(name).or_insert_with(|| {
+            self.next_flow += 1;
+            self.next_flow
+        })
+    }
+
+    /// Lets the newest process in, which takes the place of the one before.
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.door.listener.accept() {
+            match Peer::new(stream) {
+                Ok(peer) => {
+                    info!(algorithm = self.name, "a process learns");
+                    (self.peer, self.sent, self.waiting) = (Some(peer), None, None);
+                    self.rows.clear();
+                }
+                Err(error) => warn!(algorithm = self.name, %error, "a learning process is not let in"),
+            }
+        }
+    }
+
+    /// Sends what there is to be told, and takes offers. An error ends the process's say.
+    fn talk(&mut self) -> Result<(), PeerError> {
+        let Some(peer) = &mut self.peer else { return Ok(()) };
+        let active = self.deployments.snapshot().hash();
+        if self.sent != Some(active) {
+            peer.queue(peer::POLICY, &self.deployments.policy().to_bytes()?)?;
+            self.sent = Some(active);
+        }
+        if peer.is_idle() && !self.rows.is_empty() {
+            peer.queue_json(peer::ROWS, &self.rows)?;
+            self.rows.clear();
+        }
+        peer.write()?;
+        let Some(content) = peer.read()? else { return Ok(()) };
+        match self.offer(&content) {
+            Ok(offer) => self.waiting = Some(offer),
+            Err(error) => {
+                info!(algorithm = self.name, %error, "a learning process's offer is refused");
+                self.tell(&DecisionOut { verdict: "refused", why: error.to_string(), offered: true })?;
+            }
+        }
+        self.peer.as_mut().map_or(Ok(()), Peer::write)
+    }
+
+    /// An offer's policy and stability.
+    fn offer(&self, content: &[u8]) -> Result<(Policy, f64), OfferError> {
+        let (stability, file) = content.split_first_chunk().ok_or(OfferError::Shape)?;
+        let policy = Policy::from_bytes(file)?;
+        let deployed = self.deployments.policy();
+        if policy.spec() != deployed.spec() || policy.architecture() != deployed.architecture() {
+            return Err(OfferError::Shape);
+        }
+        Ok((policy, f64::from_le_bytes(*stability)))
+    }
+
+    fn tell(&mut self, decision: &DecisionOut<'_>) -> Result<(), PeerError> {
+        self.peer.as_mut().map_or(Ok(()), |peer| peer.queue_json(peer::DECISION, decision))
+    }
+
+    /// Makes a candidate of what waits, where nothing else is on trial.
+    fn propose(&mut self) -> Option<Candidate> {
+        if self.offered.is_some() || self.states.len() < LEAST_STATES {
+            return None;
+        }
+        let (policy, stability) = self.waiting.take()?;
+        let claim = Claim { converged: true, stability, gain: None, steers: true };
+        match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
+            Ok(candidate) => {
+                self.offered = Some(candidate.snapshot.hash());
+                self.deployments.made(policy, candidate.snapshot.shared().clone());
+                Some(candidate)
+            }
+            Err(error) => {
+                info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
+                let told =
+                    self.tell(&DecisionOut { verdict: "unsafe", why: error.to_string(), offered: true });
+                self.drop_if(told);
+                None
+            }
+        }
+    }
+
+    fn drop_if(&mut self, result: Result<(), PeerError>) {
+        if let Err(error) = result {
+            info!(algorithm = self.name, %error, "the learning process has gone");
+            self.peer = None;
+        }
+    }
+}
+
+impl Learn for Outside {
+    fn take(&mut self, from: LoopId, batch: &Batch) {
+        for (flow, row) in &batch.rows {
+            self.states.push(&row.inputs);
+            if self.peer.is_none() {
+                continue;
+            }
+            let flow = self.flow((from, batch.datapath, flow.0));
+            let spec = self.deployments.policy().spec();
+            if row.inputs.len() != spec.inputs().len() {
+                continue;
+            }
+            let mut observation = vec![0.0; row.inputs.len()];
+            spec.normalise(&row.inputs, &mut observation);
+            if self.rows.len() >= MAX_ROWS {
+                self.rows.pop_front();
+            }
+            self.rows.push_back(RowOut {
+                flow,
+                at_us: row.at_us,
+                observation,
+                action: row.action_q16 as f32 / ONE_Q16,
+                reward: row.reward,
+                follows: row.follows,
+                current: self.deployed == Some(row.snapshot),
+            });
+        }
+    }
+
+    fn on_decision(&mut self, decision: &Decision) {
+        self.deployments.on_decision(decision);
+        let is_active = decision.snapshot == Some(self.deployments.snapshot().hash());
+        if is_active && let Some(uid) = decision.uid {
+            self.deployed = Some(uid.0);
+        }
+        let offered = self.offered.is_some() && decision.snapshot == self.offered;
+        let (verdict, why) = (decision.verdict.name(), decision.verdict.to_string());
+        let told = self.tell(&DecisionOut { verdict, why, offered });
+        self.drop_if(told);
+        if offered && !matches!(decision.verdict, Verdict::Trial { .. }) {
+            self.offered = None;
+        }
+    }
+
+    fn not_asked(&mut self) {
+        self.offered = None;
+    }
+
+    fn step(&mut self, _budget: Duration) -> Option<Candidate> {
+        self.accept();
+        let talked = self.talk();
+        self.drop_if(talked);
+        self.propose()
+    }
+
+    fn used(&self) -> Duration {
+        cpu_time()
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure::Steady
+    }
+}
+
+#[cfg(test)]
+mod tests;

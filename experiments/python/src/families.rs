@@ -1,0 +1,190 @@
+//! The league's drawn links as environments.
+//!
+//! Environments compute a queue where the league's simulator moves packets, and know constant rates that change, random loss, delays that
+//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names.
+
+use crate::error::refused;
+use ccplane_alg::Algorithm;
+use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario};
+use ccplane_league::{Family, Link, Set, Traces};
+use ccplane_runner::plan::{
+    Discipline, Impairments, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic,
+};
+use pyo3::PyResult;
+use pyo3::exceptions::PyValueError;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Links of one family, at most.
+const MAX_LINKS: u32 = 4096;
+/// Links of each family unless asked for otherwise.
+const LINKS: u32 = 64;
+/// Payload and wire bytes of a full packet.
+const MSS_BYTES: u64 = 1448;
+/// Packets that a link's queue has at least, so that a window finds room.
+const LEAST_QUEUE_PACKETS: usize = 1;
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_US: u64 = 1000;
+
+/// The league's links that Python names.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Drawn {
+    /// The families' names, as the league spells them.
+    league: Vec<String>,
+    /// The set's name, `training` or `validation`.
+    #[serde(default = "training")]
+    set: String,
+    /// The number of links of each family.
+    #[serde(default = "links")]
+    links: u32,
+}
+
+fn training() -> String {
+    Set::Training.name().to_owned()
+}
+
+fn links() -> u32 {
+    LINKS
+}
+
+/// Drawn links, and the algorithms of the flows beside the learning ones: algorithm 1 and those after it.
+pub(crate) struct Scenarios {
+    pub(crate) scenarios: Vec<Scenario>,
+    pub(crate) rivals: Vec<Arc<dyn Algorithm>>,
+}
+
+impl Drawn {
+    /// Draws the links of each family in turn.
+    pub(crate) fn scenarios(&self) -> PyResult<Scenarios> {
+        let set = Set::ALL.into_iter().find(|set| set.name() == self.set && *set != Set::Test);
+        let set = set.ok_or_else(|| PyValueError::new_err("set: `training` or `validation`"))?;
+        if !(1..=MAX_LINKS).contains(&self.links) || self.league.is_empty() {
+            return Err(PyValueError::new_err(format!(
+                "1 to {MAX_LINKS} links of a family or more are needed"
+            )));
+        }
+        let algorithms = ccplane_algs::all();
+        let mut drawn = Scenarios { scenarios: Vec::new(), rivals: Vec::new() };
+        for family in &self.league {
+            let family: Family = family.parse().map_err(|e| refused(&e))?;
+            for number in 0..self.links {
+                let link = Link::new(family, set, number).map_err(|e| refused(&e))?;
+                let plan = link.plan(&["aurora"], "sim", &algorithms, &Traces::default());
+                let scenario = drawn.scenario(&plan.map_err(|e| refused(&e))?, &algorithms);
+                drawn.scenarios.push(scenario.map_err(|why| {
+                    PyValueError::new_err(format!("links of `{}` are no environments: {why}", family.name()))
+                })?);
+            }
+        }
+        Ok(drawn)
+    }
+}
+
+impl Scenarios {
+    /// The scenario of a plan's first link.
+    fn scenario(&mut self, plan: &Plan, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenario, &'static str> {
+        let planned = plan.scenarios.first().ok_or("there is none")?;
+        let (link, until_ns) = (&planned.link, plan.duration_ms * NS_PER_MS);
+        let mut flows = learners(planned)?;
+        for background in &planned.background {
+            let algorithm = self.rival(&background.algorithm, algorithms).ok_or("an unknown rival")?;
+            let rival = FlowSetup {
+                algorithm,
+                start_ns: background.start_ms * NS_PER_MS,
+                ..flow(2 * least_delay_us(link) * NS_PER_US)
+            };
+            flows.extend(std::iter::repeat_n(rival, background.flows as usize));
+        }
+        Ok(Scenario { link: bottleneck(link)?, flows, cross: cross(planned, until_ns)?, until_ns })
+    }
+
+    /// The number of a rival's algorithm.
+    fn rival(&mut self, name: &str, algorithms: &[Arc<dyn Algorithm>]) -> Option<usize> {
+        let known = self.rivals.iter().position(|rival| rival.name() == name);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                self.rivals.push(Arc::clone(algorithms.iter().find(|a| a.name() == name)?));
+                self.rivals.len() - 1
+            }
+        };
+        Some(number + 1)
+    }
+}
+
+/// A learning flow from the start on, of this round trip.
+fn flow(delay_ns: u64) -> FlowSetup {
+    FlowSetup {
+        algorithm: 0,
+        start_ns: 0,
+        delay_ns,
+        mss_bytes: MSS_BYTES,
+        ack_every: 2,
+        bursts: true,
+        start_rate: None,
+    }
+}
+
+fn learners(planned: &Planned) -> Result<Vec<FlowSetup>, &'static str> {
+    let Traffic::Bulk { flows, stagger_ms, .. } = planned.traffic else { return Err("flows that end") };
+    let extra = |n: usize| {
+        let list = &planned.extra_delays_us;
+        list.get(n.checked_rem(list.len()).unwrap_or(0)).copied().unwrap_or(0)
+    };
+    let one = |n: u32| FlowSetup {
+        start_ns: (planned.start_ms + u64::from(n) * stagger_ms) * NS_PER_MS,
+        ..flow((2 * least_delay_us(&planned.link) + extra(n as usize)) * NS_PER_US)
+    };
+    Ok((0..flows).map(one).collect())
+}
+
+fn bottleneck(link: &PlanLink) -> Result<EnvLink, &'static str> {
+    let Impairments { burst_loss, jitter_us, reorder_ppm, duplicate_ppm, policer, .. } = link.impairments;
+    if burst_loss.is_some() || policer.is_some() || jitter_us + u64::from(reorder_ppm + duplicate_ppm) > 0 {
+        return Err("a policer, jitter, losses in bursts, packets that come twice or late");
+    }
+    if !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0 {
+        return Err("a way back that limits");
+    }
+    if link.queue.discipline != Discipline::DropTail {
+        return Err("a queue that drops early");
+    }
+    let queue = link.queue.packets.ok_or("a queue without a limit in packets")?;
+    let phase = |at_ms: u64| -> Result<Phase, &'static str> {
+        let now = link.at(at_ms);
+        let Medium::Rate(bit_per_s) = now.medium else { return Err("a rate that a trace gives") };
+        let added_us = 2 * now.delay_us.saturating_sub(least_delay_us(link));
+        Ok(Phase {
+            from_ns: at_ms * NS_PER_MS,
+            bytes_per_s: bit_per_s / 8,
+            delay_ns: added_us * NS_PER_US,
+            loss_q32: (u64::from(now.loss_ppm) * (1 << 32) / 1_000_000) as u32,
+        })
+    };
+    let times = std::iter::once(0).chain(link.changes.iter().map(|change| change.at_ms));
+    let phases = times.map(phase).collect::<Result<_, _>>()?;
+    Ok(EnvLink { phases, queue_packets: (queue as usize).max(LEAST_QUEUE_PACKETS) })
+}
+
+/// The shortest way that a link ever has, one way.
+fn least_delay_us(link: &PlanLink) -> u64 {
+    let changed = link.changes.iter().filter_map(|change| change.delay_us);
+    changed.fold(link.delay_us, u64::min)
+}
+
+fn cross(planned: &Planned, until_ns: u64) -> Result<Option<OnOff>, &'static str> {
+    if !planned.short.is_empty() {
+        return Err("short flows of others");
+    }
+    match planned.datagrams.as_slice() {
+        [] => Ok(None),
+        [one] => {
+            // What never stops comes in periods that outlast the episode.
+            let (on_ns, off_ns) =
+                one.periods.map_or((8 * until_ns, 1), |p| (p.on_us * 1000, p.off_us * 1000));
+            Ok(Some(OnOff { bytes_per_s: one.bit_per_s / 8, on_ns, off_ns }))
+        }
+        _ => Err("several sources of datagrams"),
+    }
+}

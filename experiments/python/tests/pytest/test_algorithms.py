@@ -1,0 +1,160 @@
+"""Algorithms in Python: what they do is what the same program does without them; their exceptions harm no flow."""
+
+import bandit
+import pytest
+import reno
+
+import ccplane
+
+LINK = """
+title = "A link"
+duration_s = 10
+repeats = 1
+[[link]]
+rate_mbit = 12
+delay_ms = 20
+queue_packets = 40
+"""
+
+
+def plan(*names, datapath="sim"):
+    return LINK + "".join(f'[[algorithm]]\nalgorithm = "{n}"\ndatapath = "{datapath}"\n' for n in names)
+
+
+class Nothing:
+    def on_report(self, now_us, program, report, control):
+        pass
+
+
+def test_the_built_in_program_under_a_class_is_the_built_in_algorithm(root):
+    class Same(ccplane.Algorithm):
+        name = "py-same"
+        programs = {"reno": (root / "algs/src/reno.fold").read_text()}
+
+        def flow(self, info, control):
+            control.set_program("reno", mss=info["mss_bytes"])
+            return Nothing()
+
+    ours, built_in = ccplane.simulate(plan("py-same", "reno"), [Same()])
+    for figure in ("acked_bytes", "throughput_bps", "lost_pkts", "rtt_us", "series"):
+        assert ours["flows"][0][figure] == built_in["flows"][0][figure], figure
+
+
+def test_reno_by_reports_uses_the_link():
+    ours, built_in = ccplane.simulate(reno.PLAN, [reno.Reno()])
+    assert (ours["contender"], built_in["contender"]) == ("py-reno sim", "reno sim")
+    ours, built_in = ours["flows"][0], built_in["flows"][0]
+    assert ours["throughput_bps"] > 0.8 * built_in["throughput_bps"]
+    assert ours["lost_pkts"] > 0
+
+
+def test_reports_say_what_the_datapath_measured():
+    heard = []
+
+    class Hears(ccplane.Algorithm):
+        name = "py-hears"
+        programs = reno.Reno.programs
+
+        def flow(self, info, control):
+            assert info["mss_bytes"] > 500 and info["init_cwnd_bytes"] >= info["mss_bytes"]
+            control.set_program("rounds", Cwnd=20 * info["mss_bytes"])
+            return self
+
+        def on_report(self, now_us, program, report, control):
+            heard.append((now_us, program, report))
+
+        def on_close(self):
+            heard.append("closed")
+
+    (run,) = ccplane.simulate(plan("py-hears"), [Hears()])
+    reports = [one for one in heard if one != "closed"]
+    times = [now_us for now_us, _, _ in reports]
+    assert times == sorted(times) and len(times) > 100
+    assert {program for _, program, _ in reports} == {"rounds"}
+    # All but what the last round trip acknowledged.
+    acked = sum(report["acked"] for _, _, report in reports)
+    assert 0.98 < acked / run["flows"][0]["acked_bytes"] <= 1
+
+
+@pytest.mark.parametrize("where", ["flow", "report", "field"])
+def test_an_exception_hands_the_flow_back_and_is_shown(where):
+    class Fails(ccplane.Algorithm):
+        name = f"py-fails-{where}"
+        programs = reno.Reno.programs
+        reports = 0
+
+        def flow(self, info, control):
+            if where == "flow":
+                raise KeyError("no such luck")
+            control.set_program("rounds")
+            return self
+
+        def on_report(self, now_us, program, report, control):
+            self.reports += 1
+            if where == "field":
+                control.update(Nothing=1)
+            elif self.reports > 20:
+                raise KeyError("no such luck")
+
+    fails = Fails()
+    (run,) = ccplane.simulate(plan(fails.name), [fails])
+    # The native algorithm carries the flow on.
+    assert run["flows"][0]["throughput_bps"] > 6e6 or where == "field"
+    if where == "field":
+        assert fails.errors == []
+    else:
+        assert len(fails.errors) == 1 and "KeyError: 'no such luck'" in fails.errors[0]
+        assert "test_algorithms.py" in fails.errors[0], "the traceback says where"
+    assert fails.reports == {"flow": 0, "report": 21}.get(where, fails.reports)
+
+
+def test_a_bandit_finds_the_rate_that_the_link_carries():
+    chooses = bandit.Bandit()
+    ccplane.simulate(bandit.PLAN, [chooses])
+    pulls = chooses.flows[0].pulls
+    assert pulls[1] == max(pulls) and min(pulls) >= 1, pulls
+
+
+def test_what_is_no_algorithm_is_refused():
+    class Loud(ccplane.Algorithm):
+        name = "Loud!"
+        programs = {}
+
+        def flow(self, info, control):
+            return Nothing()
+
+    with pytest.raises(ValueError, match="a-z, 0-9"):
+        ccplane.simulate(plan("Loud!"), [Loud()])
+
+    class Broken(Loud):
+        name = "py-broken"
+        programs = {"p": "(def (x 1)) (when true (:= y 1))"}
+
+    with pytest.raises(RuntimeError, match="program `p` of algorithm `py-broken`"):
+        ccplane.simulate(plan("py-broken"), [Broken()])
+    with pytest.raises(ValueError, match="py-none"):
+        ccplane.simulate(plan("py-none"))
+
+
+def test_the_command_takes_them(capfd, tmp_path):
+    assert ccplane.command(["prog", "check", "nothing.fold"]) == 2
+    assert "nothing.fold" in capfd.readouterr().err
+    assert ccplane.command(["--version"]) == 0
+    assert ccplane.command(["--no-such-flag"]) == 2
+    arguments = ["league", "--family", "steady", "--links", "1", "--algorithm", "py-reno,reno", "--results", tmp_path]
+    capfd.readouterr()
+    assert ccplane.command(arguments, [reno.Reno()]) == 0
+    assert "py-reno" in capfd.readouterr().out
+    assert "py-reno" in (tmp_path / "league.jsonl").read_text()
+
+
+def test_leagues_are_the_commands(tmp_path):
+    from ccplane.leagues import ranking
+
+    out = tmp_path / "ours.jsonl"
+    cells = ccplane.league(["steady", "shallow"], ["reno", reno.Reno()], links=1, out=out)
+    assert list(cells["algorithm"]) == ["reno", "py-reno"] * 2
+    arguments = ["league", "--family", "steady", "--family", "shallow", "--links", "1", "--algorithm", "reno,py-reno"]
+    assert ccplane.command([*arguments, "--results", tmp_path], [reno.Reno()]) == 0
+    assert out.read_bytes() == (tmp_path / "league.jsonl").read_bytes()
+    assert ranking(cells).loc["reno", "throughput_bps"] > 0

@@ -1,0 +1,67 @@
+"""Results files as frames."""
+
+import json
+
+import pytest
+
+import ccplane
+from ccplane import results
+
+PLAN = """
+title = "Two"
+duration_s = 4
+repeats = 2
+[[link]]
+rate_mbit = 8
+delay_ms = 20
+queue_packets = 40
+[traffic]
+flows = 2
+[[algorithm]]
+algorithm = "reno"
+datapath = "sim"
+[[algorithm]]
+algorithm = "cubic"
+datapath = "sim"
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    (folder / "two.toml").write_text(PLAN)
+    assert ccplane.command(["run", folder / "two.toml", "--results", folder]) == 0
+    (file,) = folder.glob("*.jsonl")
+    return file
+
+
+def test_frames_hold_what_the_file_says(file):
+    read = results.read(file)
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert read.header["plan"]["title"] == "Two" and len(read.runs) == len(records) - 1 == 4
+    flows = read.flows()
+    assert len(flows) == 8
+    raw = [flow for record in records[1:] for flow in record["flows"]]
+    assert list(flows["throughput_bps"]) == [flow["throughput_bps"] for flow in raw]
+    assert list(flows["rtt_p95_us"]) == [flow["rtt_us"]["p95"] for flow in raw]
+    series = read.series()
+    assert len(series) == sum(len(flow["series"]["t_ms"]) for flow in raw)
+    table = read.table()
+    assert set(table["status"]) == {"ok"} and (table["link_utilisation_ppm"] > 500_000).all()
+    polars = read.flows_polars()
+    assert polars["throughput_bps"].to_list() == list(flows["throughput_bps"])
+    assert read.series_polars().shape == series.shape
+
+
+def test_plots_draw_each_flow(file):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    axes = results.read(file).plot("srtt_us")
+    assert len(axes.lines) == 4 and axes.get_ylabel() == "srtt_us"
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "none.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match="none.jsonl"):
+        results.read(tmp_path / "none.jsonl")

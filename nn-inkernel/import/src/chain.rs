@@ -1,0 +1,49 @@
+//! Layers as they come, one after the other.
+
+use ccplane_quantize::{Activation, Dense, Mlp, MlpError};
+
+/// A network under construction.
+#[derive(Default)]
+pub(crate) struct Chain {
+    layers: Vec<Dense>,
+}
+
+/// Why a step cannot follow those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Misplaced(pub(crate) &'static str);
+
+impl Chain {
+    /// Appends a linear layer, its weights row by row: all inputs of output 0 first.
+    pub(crate) fn dense(&mut self, inputs: usize, outputs: usize, weights: Vec<f32>, bias: Option<Vec<f32>>) {
+        let bias = bias.unwrap_or_else(|| vec![0.0; outputs]);
+        self.layers.push(Dense { inputs, outputs, weights, bias, activation: None });
+    }
+
+    /// Adds to the last layer's biases.
+    pub(crate) fn add(&mut self, numbers: &[f32]) -> Result<(), Misplaced> {
+        let last = self.linear()?;
+        if numbers.len() != last.outputs && numbers.len() != 1 {
+            return Err(Misplaced("it adds another count of numbers than the layer before it has outputs"));
+        }
+        for (bias, number) in last.bias.iter_mut().zip(numbers.iter().cycle()) {
+            *bias += number;
+        }
+        Ok(())
+    }
+
+    /// Sets the last layer's activation.
+    pub(crate) fn activate(&mut self, activation: Activation) -> Result<(), Misplaced> {
+        self.linear()?.activation = Some(activation);
+        Ok(())
+    }
+
+    /// Makes the network of these layers.
+    pub(crate) fn network(self) -> Result<Mlp, MlpError> {
+        Mlp::new(self.layers)
+    }
+
+    fn linear(&mut self) -> Result<&mut Dense, Misplaced> {
+        let last = self.layers.last_mut().filter(|last| last.activation.is_none());
+        last.ok_or(Misplaced("no dense layer stands before it"))
+    }
+}

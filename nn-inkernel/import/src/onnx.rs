@@ -1,0 +1,202 @@
+//! Networks in ONNX files.
+
+use crate::chain::{Chain, Misplaced};
+use crate::proto::{DOUBLE, EXTERNAL, FLOAT, Graph, Model, Node, Tensor};
+use crate::{ImportError, MAX_BYTES, MAX_NUMBERS, MAX_STEPS};
+use ccplane_quantize::{Activation, Mlp};
+use prost::Message;
+use std::collections::HashMap;
+
+/// A matrix or a vector, row by row.
+struct Numbers {
+    dims: Vec<usize>,
+    values: Vec<f32>,
+}
+
+/// Reads an ONNX model whose graph is one layer after the other.
+///
+/// # Errors
+/// The first thing that keeps it from being a network of ours.
+pub fn onnx(bytes: &[u8]) -> Result<Mlp, ImportError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(ImportError::TooMany { what: "bytes", found: bytes.len(), limit: MAX_BYTES });
+    }
+    let model = Model::decode(bytes).map_err(|error| ImportError::Onnx { reason: error.to_string() })?;
+    let graph = model.graph.ok_or_else(|| ImportError::Onnx { reason: "it has no graph".to_owned() })?;
+    Reader::new(&graph)?.network()
+}
+
+/// A graph on its way to a network.
+struct Reader<'a> {
+    graph: &'a Graph,
+    /// The tensors of the file by name, those of `Constant` nodes among them.
+    tensors: HashMap<&'a str, &'a Tensor>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(graph: &'a Graph) -> Result<Reader<'a>, ImportError> {
+        let mut tensors: HashMap<&str, &Tensor> =
+            graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+        for node in graph.nodes.iter().filter(|node| node.operator == "Constant") {
+            let value = node.attributes.iter().find(|attribute| attribute.name == "value");
+            let tensor = value.and_then(|value| value.tensor.as_ref());
+            let tensor = tensor.ok_or_else(|| unsupported(node, "it has no tensor"))?;
+            tensors.extend(node.outputs.first().map(|name| (name.as_str(), tensor)));
+        }
+        Ok(Reader { graph, tensors })
+    }
+
+    fn network(&self) -> Result<Mlp, ImportError> {
+        let is_weight = |name: &str| self.tensors.contains_key(name);
+        // Before IR version 4, weights were inputs, too.
+        let inputs: Vec<&str> =
+            self.graph.inputs.iter().map(|v| v.name.as_str()).filter(|name| !is_weight(name)).collect();
+        let &[input] = inputs.as_slice() else {
+            return Err(ImportError::Ends { what: "inputs", found: inputs.len() });
+        };
+        let [output] = self.graph.outputs.as_slice() else {
+            return Err(ImportError::Ends { what: "outputs", found: self.graph.outputs.len() });
+        };
+        let (mut chain, mut value, mut steps) = (Chain::default(), input, 0);
+        while value != output.name {
+            steps += 1;
+            if steps > MAX_STEPS {
+                return Err(ImportError::TooMany { what: "steps", found: steps, limit: MAX_STEPS });
+            }
+            let node = self.user(value)?;
+            self.append(&mut chain, node, value)?;
+            let [next] = node.outputs.as_slice() else {
+                return Err(unsupported(node, "it has not one output"));
+            };
+            value = next;
+        }
+        // What comes out must not go on elsewhere.
+        let users = self.users(value).count();
+        if users > 0 {
+            return Err(ImportError::Branch { value: value.to_owned(), found: users + 1 });
+        }
+        Ok(chain.network()?)
+    }
+
+    fn users(&self, value: &'a str) -> impl Iterator<Item = &'a Node> {
+        self.graph.nodes.iter().filter(move |node| node.inputs.iter().any(|input| input == value))
+    }
+
+    /// The one node that uses a value.
+    fn user(&self, value: &'a str) -> Result<&'a Node, ImportError> {
+        let users: Vec<&Node> = self.users(value).collect();
+        match users.as_slice() {
+            [one] => Ok(one),
+            other => Err(ImportError::Branch { value: value.to_owned(), found: other.len() }),
+        }
+    }
+
+    fn append(&self, chain: &mut Chain, node: &'a Node, value: &str) -> Result<(), ImportError> {
+        let misplaced = |Misplaced(why)| unsupported(node, why);
+        let operator = if matches!(node.domain.as_str(), "" | "ai.onnx") { &*node.operator } else { "" };
+        match operator {
+            "Gemm" => self.gemm(chain, node, value),
+            "MatMul" => {
+                let (inputs, outputs, weights) = self.weights(node, value, false)?;
+                chain.dense(inputs, outputs, weights, None);
+                Ok(())
+            }
+            "Add" => {
+                let other = node.inputs.iter().find(|input| *input != value);
+                let other = other.ok_or_else(|| unsupported(node, "it adds a value to itself"))?;
+                chain.add(&self.numbers(other)?.values).map_err(misplaced)
+            }
+            "Tanh" => chain.activate(Activation::Tanh).map_err(misplaced),
+            "Relu" => chain.activate(Activation::Relu).map_err(misplaced),
+            "Identity" => Ok(()),
+            // An observation, or what a layer makes of it, is a row already.
+            "Flatten" if int(node, "axis", 1) == 1 => Ok(()),
+            "Flatten" => Err(unsupported(node, "only axis 1 leaves a row as it is")),
+            _ => {
+                let operator = match node.domain.as_str() {
+                    "" | "ai.onnx" => node.operator.clone(),
+                    domain => format!("{domain}.{}", node.operator),
+                };
+                Err(ImportError::Operator { operator, node: node.name.clone() })
+            }
+        }
+    }
+
+    fn gemm(&self, chain: &mut Chain, node: &'a Node, value: &str) -> Result<(), ImportError> {
+        if float(node, "alpha", 1.0) != 1.0 || float(node, "beta", 1.0) != 1.0 {
+            return Err(unsupported(node, "alpha and beta have to be 1"));
+        }
+        if int(node, "transA", 0) != 0 {
+            return Err(unsupported(node, "transA has to be 0"));
+        }
+        let (inputs, outputs, weights) = self.weights(node, value, int(node, "transB", 0) != 0)?;
+        chain.dense(inputs, outputs, weights, None);
+        match node.inputs.get(2).filter(|name| !name.is_empty()) {
+            Some(bias) => {
+                chain.add(&self.numbers(bias)?.values).map_err(|Misplaced(why)| unsupported(node, why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Inputs, outputs and weights of a product's second operand, which is `outputs` x `inputs` if transposed, else the other way round.
+    fn weights(
+        &self,
+        node: &Node,
+        value: &str,
+        transposed: bool,
+    ) -> Result<(usize, usize, Vec<f32>), ImportError> {
+        let [left, right, ..] = node.inputs.as_slice() else {
+            return Err(unsupported(node, "it has not two operands"));
+        };
+        if left != value {
+            return Err(unsupported(node, "the observation has to be its first operand"));
+        }
+        let Numbers { dims, values } = self.numbers(right)?;
+        let &[rows, columns] = dims.as_slice() else {
+            let why = format!("{} dimensions, a matrix has 2", dims.len());
+            return Err(ImportError::Tensor { name: right.clone(), why });
+        };
+        if transposed {
+            return Ok((columns, rows, values));
+        }
+        let turned = (0..columns).flat_map(|c| values.iter().skip(c).step_by(columns).copied()).collect();
+        Ok((rows, columns, turned))
+    }
+
+    fn numbers(&self, name: &str) -> Result<Numbers, ImportError> {
+        let tensor = self.tensors.get(name).ok_or_else(|| ImportError::Missing { name: name.to_owned() })?;
+        let wrong = |why: String| ImportError::Tensor { name: name.to_owned(), why };
+        if tensor.location == EXTERNAL {
+            return Err(wrong("its numbers are in another file: export the model as one".to_owned()));
+        }
+        let dims = tensor.dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Vec<_>, _>>();
+        let dims = dims.map_err(|_| wrong(format!("dimensions {:?}", tensor.dims)))?;
+        let count = dims.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
+        let count = count.filter(|count| *count <= MAX_NUMBERS);
+        let count = count.ok_or_else(|| wrong(format!("more than {MAX_NUMBERS} numbers")))?;
+        let values: Vec<f32> = match tensor.data_type {
+            FLOAT if tensor.raw.is_empty() => tensor.floats.clone(),
+            FLOAT => tensor.raw.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect(),
+            DOUBLE if tensor.raw.is_empty() => tensor.doubles.iter().map(|x| *x as f32).collect(),
+            DOUBLE => tensor.raw.as_chunks().0.iter().map(|x| f64::from_le_bytes(*x) as f32).collect(),
+            other => return Err(wrong(format!("data type {other}, float and double are taken"))),
+        };
+        if values.len() != count {
+            return Err(wrong(format!("{} numbers, its dimensions {dims:?} say {count}", values.len())));
+        }
+        Ok(Numbers { dims, values })
+    }
+}
+
+fn unsupported(node: &Node, why: &'static str) -> ImportError {
+    ImportError::Unsupported { operator: node.operator.clone(), node: node.name.clone(), why }
+}
+
+fn int(node: &Node, name: &str, default: i64) -> i64 {
+    node.attributes.iter().find(|attribute| attribute.name == name).map_or(default, |found| found.int)
+}
+
+fn float(node: &Node, name: &str, default: f32) -> f32 {
+    node.attributes.iter().find(|attribute| attribute.name == name).map_or(default, |found| found.float)
+}

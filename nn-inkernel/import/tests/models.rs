@@ -1,0 +1,97 @@
+//! Models that Python's onnx wrote, held against what its own evaluator says that they compute; `models/make.py` makes them.
+#![allow(clippy::unwrap_used)]
+
+use ccplane_import::{ImportError, onnx, safetensors};
+use ccplane_quantize::{Activation, Mlp, MlpError, Scratch};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const EXPECTED: &str = include_str!("models/expected.json");
+const TORCH: &[u8] = include_bytes!("models/torch.onnx");
+const KERAS: &[u8] = include_bytes!("models/keras.onnx");
+const PI: &[u8] = include_bytes!("models/pi.safetensors");
+
+fn floats(of: &Value) -> Vec<f32> {
+    of.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+/// Holds a network's outputs against the expected ones.
+#[track_caller]
+fn computes(network: &Mlp, name: &str) {
+    let expected: Value = serde_json::from_str(EXPECTED).unwrap();
+    let outputs = floats(&expected["outputs"][name]);
+    let observations = expected["observations"].as_array().unwrap();
+    assert_eq!(outputs.len(), observations.len());
+    for (observation, output) in observations.iter().zip(outputs) {
+        let found = network.forward(&floats(observation), &mut Scratch::default());
+        assert!((found - output).abs() < 1e-5, "{name}: {found} for {output}");
+    }
+}
+
+#[test]
+fn layers_of_torch_and_keras_compute_what_they_did() {
+    let torch = onnx(TORCH).unwrap();
+    assert_eq!(torch.widths(), [6, 8, 5, 1]);
+    assert_eq!(torch.layers()[0].activation, Some(Activation::Tanh));
+    computes(&torch, "torch");
+    let keras = onnx(KERAS).unwrap();
+    assert_eq!(keras.widths(), [6, 7, 1]);
+    assert_eq!(keras.layers()[0].activation, Some(Activation::Relu));
+    computes(&keras, "keras");
+}
+
+#[test]
+fn a_state_dict_computes_what_it_did() {
+    computes(&safetensors(PI, "pi.", Some(Activation::Relu)).unwrap(), "pi");
+    assert_eq!(safetensors(PI, "pi.", None), Err(ImportError::NoActivation));
+    let other = safetensors(PI, "actor.", Some(Activation::Tanh)).unwrap_err().to_string();
+    assert!(other.contains("under `actor.`") && other.contains("pi.10.bias, pi.10.weight"), "{other}");
+    // Actor and critic together are no chain.
+    assert!(matches!(safetensors(PI, "", Some(Activation::Relu)), Err(ImportError::Network(_))));
+}
+
+#[test]
+fn what_no_datapath_computes_is_refused_by_name() {
+    let refused = |bytes: &[u8]| onnx(bytes).unwrap_err();
+    let operator = |bytes: &[u8], expected: &str| match refused(bytes) {
+        ImportError::Operator { operator, node } => {
+            assert_eq!((operator.as_str(), node), (expected, format!("/b/{expected}")));
+        }
+        other => panic!("{other}"),
+    };
+    operator(include_bytes!("models/refused-softmax.onnx"), "Softmax");
+    operator(include_bytes!("models/refused-sigmoid.onnx"), "Sigmoid");
+    let branch = refused(include_bytes!("models/refused-branch.onnx"));
+    assert_eq!(branch, ImportError::Branch { value: "a".to_owned(), found: 2 });
+    let scaled = refused(include_bytes!("models/refused-scaled.onnx")).to_string();
+    assert_eq!(scaled, "operator Gemm (node `/a/Gemm`): alpha and beta have to be 1");
+    let network = |bytes: &[u8], expected: MlpError| {
+        assert_eq!(refused(bytes), ImportError::Network(expected));
+    };
+    network(include_bytes!("models/refused-linear.onnx"), MlpError::LinearHidden { layer: 1 });
+    let wide = MlpError::Output { outputs: 4, activation: None };
+    network(include_bytes!("models/refused-wide.onnx"), wide);
+    let bounded = MlpError::Output { outputs: 1, activation: Some(Activation::Tanh) };
+    network(include_bytes!("models/refused-tanh-output.onnx"), bounded);
+    let half = refused(include_bytes!("models/refused-half.onnx")).to_string();
+    assert_eq!(half, "tensor w: data type 10, float and double are taken");
+    assert!(matches!(refused(PI), ImportError::Onnx { .. }));
+    assert!(matches!(
+        safetensors(TORCH, "", None),
+        Err(ImportError::Safetensors { .. } | ImportError::TooMany { .. })
+    ));
+}
+
+proptest! {
+    /// Damaged files are refused or read; they end nothing.
+    #[test]
+    fn damage_is_refused(at in 0..TORCH.len(), byte: u8, cut in 0..TORCH.len(), other in 0..PI.len()) {
+        let mut damaged = TORCH.to_vec();
+        damaged[at] = byte;
+        let _ = onnx(&damaged);
+        prop_assert!(onnx(&TORCH[..cut]).is_err());
+        let mut damaged = PI.to_vec();
+        damaged[other] = byte;
+        let _ = safetensors(&damaged, "pi.", Some(Activation::Tanh));
+    }
+}
