@@ -69,6 +69,7 @@ struct ccplane_agent *ccplane_agent_open(struct net *net)
 	if (!agent)
 		return NULL;
 	mutex_init(&agent->mutex);
+	mutex_init(&agent->ring_mutex);
 	INIT_LIST_HEAD(&agent->programs);
 	spin_lock_init(&agent->ring_lock);
 	init_waitqueue_head(&agent->wait);
@@ -111,6 +112,7 @@ void ccplane_agent_close(struct ccplane_agent *agent)
 	kvfree(agent->frame);
 	kvfree(agent->command);
 	put_net(agent->net);
+	mutex_destroy(&agent->ring_mutex);
 	mutex_destroy(&agent->mutex);
 	kfree(agent);
 	atomic_dec(&ccplane_counters.agents);
@@ -432,7 +434,7 @@ static int welcome(struct ccplane_agent *agent, const struct ccplane_command *co
 	agent->timeout_us = (u64)(ccplane_timeout_ms ? ccplane_timeout_ms : command->heartbeat_timeout_ms) * USEC_PER_MSEC;
 	agent->beat_us = ccplane_now_us();
 	error = ccplane_flows_attach(agent);
-	agent->attached = !error;
+	WRITE_ONCE(agent->attached, !error);
 	return error;
 }
 

@@ -44,14 +44,17 @@ static int on_close(struct inode *inode, struct file *file)
 /* The next frame into agent->frame; 0 if there is none. Under agent.mutex. */
 static ssize_t next_frame(struct ccplane_agent *agent)
 {
+	ssize_t len;
+
 	if (!agent->said_hello) {
 		agent->said_hello = true;
 		return ccplane_say_hello(agent);
 	}
 	/* Whoever maps the ring reads there, and may have written anything. */
-	if (agent->mapped)
-		return -EINVAL;
-	return ccplane_ring_read(&agent->ring, agent->frame);
+	mutex_lock(&agent->ring_mutex);
+	len = agent->mapped ? -EINVAL : ccplane_ring_read(&agent->ring, agent->frame);
+	mutex_unlock(&agent->ring_mutex);
+	return len;
 }
 
 /* As many whole frames as surely fit; bytes of them. Under agent.mutex. */
@@ -125,16 +128,17 @@ static int on_mmap(struct file *file, struct vm_area_struct *area)
 	struct ccplane_agent *agent = file->private_data;
 	int error;
 
-	if (mutex_lock_interruptible(&agent->mutex))
+	/* Not agent.mutex, under which user memory is copied and so mmap_lock taken. */
+	if (mutex_lock_interruptible(&agent->ring_mutex))
 		return -EINTR;
 	/* What was read already would be read again. */
-	if (area->vm_pgoff || area->vm_end - area->vm_start != agent->ring.bytes || agent->attached)
+	if (area->vm_pgoff || area->vm_end - area->vm_start != agent->ring.bytes || READ_ONCE(agent->attached))
 		error = -EINVAL;
 	else
 		error = remap_vmalloc_range(area, agent->ring.words, 0);
 	if (!error)
 		WRITE_ONCE(agent->mapped, true);
-	mutex_unlock(&agent->mutex);
+	mutex_unlock(&agent->ring_mutex);
 	return error;
 }
 

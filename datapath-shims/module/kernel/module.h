@@ -197,6 +197,7 @@ struct ccplane_listing {
 /* One opener of the device. */
 struct ccplane_agent {
 	struct mutex mutex;
+	struct mutex ring_mutex;	/* between reading the ring and mapping it; under mmap_lock, so nothing faults under it */
 	u64 number;
 	struct net *net;
 	bool said_hello;

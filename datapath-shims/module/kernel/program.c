@@ -611,10 +611,13 @@ static uint8_t dst_cell(const struct ccplane_prog *prog, const struct inst *inst
 /* Makes one action of the last operation and the one that is about to be written behind it, if there is one for both. */
 static void fuse(struct writer *w, uint8_t next, uint8_t about)
 {
-	struct ccplane_step *last = &w->prog->step[w->last];
 	bool unless = next == CCPLANE_UNLESS;
+	struct ccplane_step *last;
 
-	if (w->last == UINT16_MAX || last->dst != about || (!unless && next != CCPLANE_IF))
+	if (w->last == UINT16_MAX || (!unless && next != CCPLANE_IF))
+		return;
+	last = &w->prog->step[w->last];
+	if (last->dst != about)
 		return;
 	if (last->action == CCPLANE_LT)
 		last->action = unless ? CCPLANE_UNLESS_LT : CCPLANE_IF_LT;
