@@ -111,7 +111,7 @@ impl Pace {
         Pace { wake: wake(mode, spin_us, cpu_percent), ..self }
     }
 
-    /// How the loop waits.
+    /// Returns the loop's way to wait.
     pub(super) fn wake(self) -> Wake {
         self.wake
     }

@@ -309,7 +309,7 @@ pub struct SteeringRecord {
     /// 0 is served first.
     pub priority: u32,
     pub path: u32,
-    /// How often its program has decided.
+    /// The number of times that its program has decided.
     pub decisions: u32,
 }
 

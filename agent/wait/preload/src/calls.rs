@@ -56,7 +56,7 @@ impl Tried {
 /// Takes the place of poll(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `poll`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int
 /// Takes the place of poll(2) as programs call it that check the sizes of their arrays.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `__poll_chk`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __poll_chk(
     fds: *mut pollfd,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn __poll_chk(
 /// Takes the place of ppoll(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `ppoll`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
@@ -125,7 +125,7 @@ unsafe fn poll_for(
 /// Takes the place of select(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `select`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn select(
     count: c_int,
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn select(
 /// Takes the place of epoll_wait(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `epoll_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_wait(
     epoll: c_int,
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn epoll_wait(
 /// Takes the place of epoll_pwait(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `epoll_pwait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait(
     epoll: c_int,
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn epoll_pwait(
 /// Takes the place of recv(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t,
 /// Takes the place of recv(2) as programs call it that check the sizes of their buffers.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `__recv_chk`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recv_chk(
     socket: c_int,
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn __recv_chk(
 /// Takes the place of recvfrom(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `recvfrom`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvfrom(
     socket: c_int,
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn recvfrom(
 /// Takes the place of recvmsg(2) in a program.
 ///
 /// # Safety
-/// As libc's.
+/// Stands for libc's `recvmsg`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     receive(socket, flags, |flags| {

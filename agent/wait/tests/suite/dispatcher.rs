@@ -5,7 +5,6 @@ use ccplane_wait::{Class, DispatchError, Dispatcher, Ready, Seat, affinity, begi
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// A queue that holds a number of items, and counts those that its owner took.
 #[derive(Default)]
@@ -76,11 +75,11 @@ fn every_item_reaches_its_owner(queues: usize, owners: usize, class: Class) -> R
         for queue in 0..queues {
             world.put((queue * 7 + round) % queues);
         }
-        // So that owners fall asleep in between, and are called again.
-        std::thread::sleep(Duration::from_millis(1));
+        // Owners that have nothing left fall asleep, and are called again.
+        let so_far = (queues * (round + 1)) as u64;
+        wait_until("every item is taken", || world.taken() == so_far);
     }
     let all = (queues * ROUNDS) as u64;
-    wait_until("every item is taken", || world.taken() == all);
     let dispatched = world.dispatcher.as_ref().unwrap().dispatched();
     assert!(dispatched.marks > 0 && dispatched.marks <= all, "{dispatched:?}");
     assert!(dispatched.wakes > 0 && dispatched.wakes <= dispatched.marks, "{dispatched:?}");

@@ -27,7 +27,8 @@ fn holder() {
         let mut cores = AwakeCores::open().unwrap();
         cores.event(1).unwrap();
         println!("held");
-        std::thread::sleep(PATIENCE);
+        // Until it is killed, or whoever would kill it has ended.
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     }
 }
 
@@ -39,6 +40,7 @@ fn cores_may_sleep_again_once_their_holder_is_killed() {
     let before = limit_us().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "processes::holder", "--nocapture"]).env(HOLDS, "1").stdout(Stdio::piped());
+    command.stdin(Stdio::piped());
     let mut child = command.spawn().unwrap();
     wait_until("the limit of the child's", || limit_us().unwrap() == 0);
     child.kill().unwrap();
@@ -46,16 +48,21 @@ fn cores_may_sleep_again_once_their_holder_is_killed() {
     wait_until("the limit of before", || limit_us().unwrap() == before);
 }
 
-extern "C" fn nothing(_: libc::c_int) {}
+/// Signals that were handled.
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
 
 #[test]
 fn signals_do_not_end_a_sleep() {
     let action = nix::sys::signal::SigAction::new(
-        nix::sys::signal::SigHandler::Handler(nothing),
+        nix::sys::signal::SigHandler::Handler(count),
         nix::sys::signal::SaFlags::empty(),
         nix::sys::signal::SigSet::empty(),
     );
-    // SAFETY: the handler does nothing, and no other test of this program uses the signal.
+    // SAFETY: the handler adds to an atomic number, and no other test of this program uses the signal.
     unsafe { nix::sys::signal::sigaction(nix::sys::signal::Signal::SIGUSR2, &action) }.unwrap();
     let seat = Arc::new(Seat::new());
     let state = Arc::new(AtomicU32::new(0));
@@ -67,11 +74,11 @@ fn signals_do_not_end_a_sleep() {
         called
     });
     wait_until("the thread runs", || state.load(Ordering::SeqCst) == 1);
-    for _ in 0..20 {
+    for sent_before in 0..20 {
         // SAFETY: the thread has not been joined, so that its name is still its own.
         let sent = unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR2) };
         assert_eq!(sent, 0);
-        std::thread::sleep(Duration::from_millis(1));
+        wait_until("the signal is handled", || HANDLED.load(Ordering::SeqCst) > sent_before);
     }
     assert_eq!(state.load(Ordering::SeqCst), 1, "it still sleeps");
     seat.call();

@@ -9,21 +9,21 @@ use ccplane_testing::skipped;
 const PAIR: &str =
     "set -e; mount -t sysfs sysfs /sys; ip link add here type veth peer name there; ip link set here up; ";
 
-/// Runs a shell script with `$ccplane` and `$journal` in namespaces of its own; none where that cannot be done.
-fn shell(test: &str, script: &str) -> Option<Output> {
+/// Runs a shell script with `$ccplane` and `$journal` behind what sets it up, in namespaces of its own; none where that cannot be done.
+pub fn shell(test: &str, setup: &str, script: &str) -> Option<Output> {
     if let Some(missing) = ccplane_runner::missing_for_links().first() {
         skipped(test, missing);
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "sh", "-c"]).arg(format!("{PAIR}{script}"));
+    command.args(["--net", "--mount", "sh", "-c"]).arg(format!("{setup}{script}"));
     command.env("ccplane", env!("CARGO_BIN_EXE_ccplane")).env("journal", folder.path());
     Some(command.output().unwrap())
 }
 
 fn said(test: &str, script: &str) -> Option<String> {
-    let output = shell(test, script)?;
+    let output = shell(test, PAIR, script)?;
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     Some(stdout(&output))
 }
@@ -96,7 +96,7 @@ fn what_a_device_refuses_is_said_and_takes_back_the_rest() {
         $ccplane host show here | grep net/here/mtu
     "#;
     let test = "what_a_device_refuses_is_said_and_takes_back_the_rest";
-    let Some(output) = shell(test, &format!("set +e; {SCRIPT}")) else { return };
+    let Some(output) = shell(test, PAIR, &format!("set +e; {SCRIPT}")) else { return };
     let (said, errors) = (stdout(&output), stderr(&output));
     assert!(said.starts_with("1500\n1500\n1500\n"), "{said}{errors}");
     assert!(said.contains("cannot be changed: Read-only file system"), "{said}{errors}");

@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use crate::common::{stderr, stdout};
-use ccplane_testing::skipped;
+use crate::host;
 use serde_json::Value;
 
 /// Makes an interface `here` that a namespace `far` sends to; all of it is gone with the shell that runs it.
@@ -28,17 +28,8 @@ const PAIR: &str = r#"
 /// The values of the settings as they are at first.
 const BEFORE: &str = "0 0 \n";
 
-/// Runs a shell script in namespaces of its own; none where that cannot be done.
 fn shell(test: &str, script: &str) -> Option<Output> {
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        skipped(test, missing);
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "sh", "-c"]).arg(format!("{PAIR}{script}"));
-    command.env("ccplane", env!("CARGO_BIN_EXE_ccplane")).env("journal", folder.path());
-    Some(command.output().unwrap())
+    host::shell(test, PAIR, script)
 }
 
 fn json(line: &str) -> Value {

@@ -187,6 +187,10 @@ impl Session<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    fn live_config<'a>(&'a self, directory: &'a Path, stopped: &'a dyn Fn() -> bool) -> LiveConfig<'a> {
+        LiveConfig { directory, command: &self.here.command, force: self.args.force, stopped }
+    }
+
     /// The cells of the cases that are repeated live; `None` if it was interrupted.
     fn live(&self, name: &str, cases: &[Case]) -> Result<Option<Vec<Cell>>, Failure> {
         let mut cells = Vec::new();
@@ -195,13 +199,7 @@ impl Session<'_> {
         }
         let mut agents = OwnAgents { located: self.args.place.locate(None)? };
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
-        let command = command_line();
-        let config = LiveConfig {
-            directory: &directory,
-            command: &command,
-            force: self.args.force,
-            stopped: &stopped,
-        };
+        let config = self.live_config(&directory, &stopped);
         for case in live_cases(cases, self.args.live, name, self.ground) {
             let mut progress = Progress::stderr();
             match live(case, name, self.ground, &config, &mut agents, &mut progress) {
@@ -222,13 +220,7 @@ impl Session<'_> {
         }
         let mut agents = OwnAgents { located: self.args.place.locate(None)? };
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
-        let command = command_line();
-        let config = LiveConfig {
-            directory: &directory,
-            command: &command,
-            force: self.args.force,
-            stopped: &stopped,
-        };
+        let config = self.live_config(&directory, &stopped);
         let (links, repeats) = if self.args.quick { QUICK_CONFORMANCE } else { CONFORMANCE };
         let mut found = Vec::new();
         for number in 0..links {
