@@ -76,12 +76,26 @@ impl Lab {
         let receiver = Namespace::create(&format!("{test}-b")).unwrap();
         for (n, device) in CABLES.into_iter().enumerate() {
             let peer = receiver.name().unwrap();
-            run("ip", &sender, &format!("link add {device} type veth peer name {device} netns {peer}"));
+            let [a, b] = [1, 2].map(|host| format!("address {}", mac(n, host)));
+            run(
+                "ip",
+                &sender,
+                &format!("link add {device} {a} type veth peer name {device} {b} netns {peer}"),
+            );
             for (end, namespace) in [&sender, &receiver].into_iter().enumerate() {
                 let host = end + 1;
                 run("ip", namespace, &format!("addr add 10.77.{n}.{host}/30 dev {device}"));
                 run("ip", namespace, &format!("addr add fd77:{n}::{host}/64 dev {device} nodad"));
                 run("ip", namespace, &format!("link set {device} up"));
+                // A busy machine answers a solicitation after a flow's first retransmission.
+                let peer = 2 - end;
+                for address in [format!("10.77.{n}.{peer}"), format!("fd77:{n}::{peer}")] {
+                    run(
+                        "ip",
+                        namespace,
+                        &format!("neighbour add {address} lladdr {} dev {device}", mac(n, peer)),
+                    );
+                }
             }
         }
         run("ip", &receiver, &format!("addr add {RECEIVER_V4}/32 dev lo"));
@@ -150,6 +164,11 @@ impl Lab {
         let stopped = Arc::clone(&stop);
         Capture { stop, thread: std::thread::spawn(move || record(&socket, devices, &stopped)) }
     }
+}
+
+/// The hardware address of a host's end of a cable.
+fn mac(cable: usize, host: usize) -> String {
+    format!("02:00:00:00:0{cable}:0{host}")
 }
 
 /// The code point of a priority in these tests.
