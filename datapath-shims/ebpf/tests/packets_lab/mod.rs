@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -19,11 +19,13 @@ use ccplane_ebpf::packets::{Marking, PacketsDatapath, PacketsOptions, cgroup_roo
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_program::ir::Program;
 use ccplane_testing::{PATIENCE, skipped, wait_until};
+use nix::cmsg_space;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
-    AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, recvmsg,
+    setsockopt, socket, sockopt,
 };
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeSpec, TimeVal};
 
 /// The devices at either end of each cable.
 pub const CABLES: [&str; 2] = ["p0", "p1"];
@@ -74,12 +76,26 @@ impl Lab {
         let receiver = Namespace::create(&format!("{test}-b")).unwrap();
         for (n, device) in CABLES.into_iter().enumerate() {
             let peer = receiver.name().unwrap();
-            run("ip", &sender, &format!("link add {device} type veth peer name {device} netns {peer}"));
+            let [a, b] = [1, 2].map(|host| format!("address {}", mac(n, host)));
+            run(
+                "ip",
+                &sender,
+                &format!("link add {device} {a} type veth peer name {device} {b} netns {peer}"),
+            );
             for (end, namespace) in [&sender, &receiver].into_iter().enumerate() {
                 let host = end + 1;
                 run("ip", namespace, &format!("addr add 10.77.{n}.{host}/30 dev {device}"));
                 run("ip", namespace, &format!("addr add fd77:{n}::{host}/64 dev {device} nodad"));
                 run("ip", namespace, &format!("link set {device} up"));
+                // A busy machine answers a solicitation after a flow's first retransmission.
+                let peer = 2 - end;
+                for address in [format!("10.77.{n}.{peer}"), format!("fd77:{n}::{peer}")] {
+                    run(
+                        "ip",
+                        namespace,
+                        &format!("neighbour add {address} lladdr {} dev {device}", mac(n, peer)),
+                    );
+                }
             }
         }
         run("ip", &receiver, &format!("addr add {RECEIVER_V4}/32 dev lo"));
@@ -142,11 +158,17 @@ impl Lab {
         });
         let (socket, devices) = opened.unwrap();
         setsockopt(&socket, sockopt::RcvBufForce, &CAPTURE_BYTES).unwrap();
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).unwrap();
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, 20_000)).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         Capture { stop, thread: std::thread::spawn(move || record(&socket, devices, &stopped)) }
     }
+}
+
+/// The hardware address of a host's end of a cable.
+fn mac(cable: usize, host: usize) -> String {
+    format!("02:00:00:00:0{cable}:0{host}")
 }
 
 /// The code point of a priority in these tests.
@@ -187,6 +209,8 @@ impl Flow {
 /// A packet as the receiver got it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
+    /// When the kernel got it.
+    pub at_us: u64,
     pub local_port: u16,
     pub remote_port: u16,
     /// The cable that it came over.
@@ -222,18 +246,24 @@ impl Capture {
 fn record(socket: &OwnedFd, devices: [usize; 2], stop: &AtomicBool) -> Vec<Packet> {
     let (mut packets, mut buffer) = (Vec::new(), [0u8; 128]);
     let mut acknowledged = HashMap::new();
+    let mut stamp = cmsg_space!(TimeSpec);
     loop {
-        match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
-            Ok((len, Some(from))) => {
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let received =
+            recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut parts, Some(&mut stamp), MsgFlags::empty());
+        let received = received.map(|m| (m.bytes, m.address, m.cmsgs().unwrap().next()));
+        match received {
+            Ok((len, Some(from), Some(ControlMessageOwned::ScmTimestampns(at)))) => {
+                let at_us = Duration::from(at).as_micros() as u64;
                 let cable = devices.iter().position(|device| *device == from.ifindex());
-                let parsed = parse(&buffer[..len.min(buffer.len())]);
+                let parsed = parse(&buffer[..len]);
                 let (Some((packet, acknowledges)), Some(cable)) = (parsed, cable) else { continue };
                 if from.pkttype() == FROM_US {
                     acknowledged.insert((packet.remote_port, packet.local_port), acknowledges);
                 } else if from.pkttype() == TO_US {
                     let flow = (packet.local_port, packet.remote_port);
                     let acknowledged = acknowledged.get(&flow).copied().unwrap_or(0);
-                    packets.push(Packet { cable, acknowledged, ..packet });
+                    packets.push(Packet { at_us, cable, acknowledged, ..packet });
                 }
             }
             Ok(_) => {}
@@ -263,6 +293,7 @@ fn parse(bytes: &[u8]) -> Option<(Packet, u32)> {
     }
     let options = usize::from(bytes.get(header + 12)? >> 4) * 4;
     let packet = Packet {
+        at_us: 0,
         local_port: be16(header)?,
         remote_port: be16(header + 2)?,
         cable: 0,
