@@ -191,17 +191,22 @@ fn paths_change_between_flowlets_and_nothing_is_reordered_on_ipv6() {
     paths_alternate("pk-let6", RECEIVER_V6);
 }
 
-/// A flow's priority falls with what it has sent, and each flowlet takes the next of its two paths.
-const STREAM: &str = "(hook send) (def (n 0))
-    (when true
-      (:= n (if (> Flow.gap_us 300000) (+ n 1)))
-      (:= Path (- n (* (/ n 2) 2)))
-      (:= Priority 1)
-      (:= Priority (if (>= Flow.bytes_sent 100000) 3))
-      (:= Priority (if (>= Flow.bytes_sent 400000) 6))
-      (:= DecideAt 100000)
-      (:= DecideAt (if (>= Flow.bytes_sent 100000) 400000))
-      (:= DecideAt (if (>= Flow.bytes_sent 400000) +infinity)))";
+/// A flow's priority falls with what it has sent, and each flowlet, after a gap, takes the next of its two paths.
+fn stream(gap: Duration) -> String {
+    format!(
+        "(hook send) (def (n 0))
+         (when true
+           (:= n (if (> Flow.gap_us {}) (+ n 1)))
+           (:= Path (- n (* (/ n 2) 2)))
+           (:= Priority 1)
+           (:= Priority (if (>= Flow.bytes_sent 100000) 3))
+           (:= Priority (if (>= Flow.bytes_sent 400000) 6))
+           (:= DecideAt 100000)
+           (:= DecideAt (if (>= Flow.bytes_sent 100000) 400000))
+           (:= DecideAt (if (>= Flow.bytes_sent 400000) +infinity)))",
+        gap.as_micros()
+    )
+}
 
 /// The kernel treats a flow's packets as the suite's reference treats the same packets, as their receiver saw them.
 fn gets_what_the_rules_say(test: &str, to: IpAddr) {
@@ -212,7 +217,7 @@ fn gets_what_the_rules_say(test: &str, to: IpAddr) {
     let devices = [("p0", 2), ("p1", SECOND_MARK)];
     let paths = devices.map(|(device, mark)| PathRoute { mark, device: Some(device.into()) }).to_vec();
     let mut datapath = lab.attach(PacketsOptions { paths, flowlet_gap: GAP, ..lab.options() });
-    let program = compile(STREAM);
+    let program = compile(&stream(GAP));
     datapath.install(A, &program).unwrap();
     datapath.set_first(A, &[]).unwrap();
     datapath.heartbeat();

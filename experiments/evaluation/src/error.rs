@@ -47,7 +47,7 @@ pub enum EvaluationError {
     Store(#[from] StoreError),
 }
 
-/// Why cells cannot be kept.
+/// Errors of reading and writing the file of measured cells.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be made or written.

@@ -26,7 +26,7 @@ pub struct PacketMaps {
     pub peers: i32,
     /// The paths and what is known of them.
     pub paths: i32,
-    /// Where records are, by the hash of their packets.
+    /// A cache of the records' indices, which a packet's hash selects.
     pub cache: i32,
 }
 

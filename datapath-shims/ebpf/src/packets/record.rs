@@ -33,7 +33,13 @@ fn get_storage(asm: &mut Asm, maps: &PacketMaps, sk: R, flags: i64, none: Label)
 
 /// Emits [`REC`] = the record that the storage in R0 names, whose index is left in [`STACK_KEY`]; or a jump to `none`.
 pub fn find_record(asm: &mut Asm, maps: &PacketMaps, none: Label) {
-    asm.load(Size::B4, R::R1, R::R0, storage::INDEX as i16);
+    look_up_numbered(asm, maps, (R::R0, storage::INDEX as i16), none);
+}
+
+/// Emits the search for the record whose index plus 1 stands at an address, or a jump to `none` where 0 does. Its address goes to
+/// [`REC`], and its index to the stack at [`STACK_KEY`].
+fn look_up_numbered(asm: &mut Asm, maps: &PacketMaps, (base, offset): (R, i16), none: Label) {
+    asm.load(Size::B4, R::R1, base, offset);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
     asm.alu_imm(Alu::Sub, R::R1, 1);
     asm.store(Size::B4, R::R10, STACK_KEY, R::R1);
@@ -49,15 +55,11 @@ fn cached_at(asm: &mut Asm, maps: &PacketMaps) {
     asm.alu(Alu::Add, R::R2, R::R1);
 }
 
-/// Emits [`REC`] = the record of the packet's socket in [`TP`] where the cache knows it, else a jump to `unknown`. The index is left
-/// in [`STACK_KEY`].
+/// Emits the search for a packet's record in the cache, or a jump to `unknown` where it is not of the socket in [`TP`]. Its address
+/// goes to [`REC`], and its index to the stack at [`STACK_KEY`].
 pub fn find_cached(asm: &mut Asm, maps: &PacketMaps, unknown: Label) {
     cached_at(asm, maps);
-    asm.load(Size::B4, R::R1, R::R2, 0);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, unknown);
-    asm.alu_imm(Alu::Sub, R::R1, 1);
-    asm.store(Size::B4, R::R10, STACK_KEY, R::R1);
-    look_up_record(asm, maps, unknown);
+    look_up_numbered(asm, maps, (R::R2, 0), unknown);
     asm.load(Size::B8, R::R1, REC, flow::SOCKET as i16);
     asm.jump_if(R::R1, Cond::Ne, TP, unknown);
 }

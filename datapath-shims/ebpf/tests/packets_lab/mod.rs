@@ -87,7 +87,7 @@ impl Lab {
                 run("ip", namespace, &format!("addr add 10.77.{n}.{host}/30 dev {device}"));
                 run("ip", namespace, &format!("addr add fd77:{n}::{host}/64 dev {device} nodad"));
                 run("ip", namespace, &format!("link set {device} up"));
-                // A busy machine answers a solicitation after a flow's first retransmission.
+                // Nobody has to ask for them: a busy machine answers after a flow's first retransmission.
                 let peer = 2 - end;
                 for address in [format!("10.77.{n}.{peer}"), format!("fd77:{n}::{peer}")] {
                     run(

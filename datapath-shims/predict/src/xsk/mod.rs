@@ -73,6 +73,15 @@ pub struct Xsk {
     _link: OwnedFd,
 }
 
+/// Gives the kernel frames to receive to, as many as its ring has room for; it names a frame by its start.
+fn give(fill: &mut Ring<u64>, free: &mut Vec<u64>) {
+    for address in free.iter_mut() {
+        *address -= *address % FRAME_BYTES as u64;
+    }
+    let given = fill.produce(free);
+    free.drain(..given);
+}
+
 impl Xsk {
     /// Opens a socket on an interface for the datagrams to a UDP port.
     ///
@@ -97,8 +106,7 @@ impl Xsk {
         let send = Ring::new(&socket, libc::XDP_PGOFF_TX_RING as u64, &at.tx, RING).map_err(mapped)?;
         // Before the program leads anything here: what finds no frame is dropped.
         let mut free: Vec<u64> = (0..FRAMES).map(|n| (n * FRAME_BYTES) as u64).collect();
-        let given = fill.produce(&free);
-        free.drain(..given);
+        give(&mut fill, &mut free);
         sys::bind(&socket, number, QUEUE).map_err(failed("bind to the interface"))?;
         let map = sys::socket_map(QUEUE + 1).map_err(failed("create a map"))?;
         sys::set_socket(&map, QUEUE, &socket).map_err(failed("fill the map"))?;
@@ -168,15 +176,9 @@ impl Xsk {
                 sys::kick(&self.socket)?;
             }
             let Xsk { completion, free, .. } = self;
-            // The kernel names a frame by its start.
             self.out -= completion.consume(FRAMES, |address| free.push(address));
         }
-        if !self.free.is_empty() {
-            let start = |address: &u64| address - address % FRAME_BYTES as u64;
-            let starts: Vec<u64> = self.free.iter().map(start).collect();
-            let given = self.fill.produce(&starts);
-            self.free.drain(..given);
-        }
+        give(&mut self.fill, &mut self.free);
         Ok(count)
     }
 
