@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch wheel module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -81,6 +81,11 @@ wheel: ## the Python package as a wheel, in target/wheels
 	@.ci/setup demo
 	@.ci/python target/python
 	cd experiments/python && ../../target/python/venv/bin/python3 -m maturin build --release --out ../../target/wheels
+
+trainers: wheel ## the Python package with torch, Stable-Baselines3 and Ray: some 6 GB of packages once, then minutes
+	@.ci/python target/trainers experiments/python/requirements-trainers.txt
+	target/trainers/venv/bin/python3 -m pip install --quiet --force-reinstall --no-deps target/wheels/ccplane-*.whl
+	cd experiments/python && ../../target/trainers/venv/bin/python3 -m pytest -p no:cacheprovider tests/training
 
 torch: ## libtorch for the learner's torch back end, in target/torch (nothing is installed)
 	@.ci/torch target/torch

@@ -3,6 +3,7 @@
 //! The agent calls them as it calls those in Rust, on its own threads, and takes the interpreter's lock for it. An exception
 //! is to the agent what a panic is: the flow goes on under the datapath's native algorithm, and its record says why.
 
+use crate::echo::Echo;
 use crate::names::kept;
 use ccplane_alg::{Algorithm, Control as Requests, Flow, FlowInfo, ProgramSource, Report};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -13,9 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Exceptions that an algorithm keeps for whoever asks; the first ones tell most.
 const MAX_ERRORS: usize = 64;
 
-/// An algorithm of Python's, as the agent takes it.
+/// An algorithm beside the built-in ones, as the agent takes it.
 #[pyclass(frozen, module = "ccplane._native")]
-pub(crate) struct Hosted(pub(crate) Arc<PythonAlgorithm>);
+pub(crate) struct Hosted {
+    algorithm: Arc<dyn Algorithm>,
+    errors: Errors,
+}
 
 #[pymethods]
 impl Hosted {
@@ -38,19 +42,26 @@ impl Hosted {
             let (name, source): (String, String) = (name.extract()?, source.extract()?);
             programs.push(ProgramSource { name: kept(&name)?, source: kept(&source)? });
         }
+        let errors = Errors::default();
         let algorithm = PythonAlgorithm {
             name: kept(&name)?,
             programs,
             object: object.clone().unbind(),
-            errors: Arc::default(),
+            errors: Arc::clone(&errors),
         };
-        Ok(Hosted(Arc::new(algorithm)))
+        Ok(Hosted { algorithm: Arc::new(algorithm), errors })
+    }
+
+    /// Makes `rust-echo`, which Python's algorithms are measured against.
+    #[staticmethod]
+    fn echo() -> Hosted {
+        Hosted { algorithm: Arc::new(Echo), errors: Errors::default() }
     }
 
     /// The tracebacks of exceptions that flows met, the first ones.
     #[getter]
     fn errors(&self) -> Vec<String> {
-        self.0.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -58,7 +69,7 @@ impl Hosted {
 type Errors = Arc<Mutex<Vec<String>>>;
 
 /// An algorithm whose agent half is a Python object.
-pub(crate) struct PythonAlgorithm {
+struct PythonAlgorithm {
     name: &'static str,
     programs: Vec<ProgramSource>,
     object: Py<PyAny>,
@@ -209,7 +220,7 @@ pub(crate) fn with_built_in(hosted: &Bound<'_, PyList>) -> PyResult<Vec<Arc<dyn 
 pub(crate) fn own(hosted: &Bound<'_, PyList>) -> PyResult<Vec<Arc<dyn Algorithm>>> {
     let one = |object: Bound<'_, PyAny>| -> PyResult<Arc<dyn Algorithm>> {
         let hosted = object.cast::<Hosted>().map_err(PyErr::from)?;
-        Ok(Arc::clone(&hosted.get().0) as Arc<dyn Algorithm>)
+        Ok(Arc::clone(&hosted.get().algorithm))
     };
     hosted.iter().map(one).collect()
 }

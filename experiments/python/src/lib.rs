@@ -6,6 +6,7 @@
 
 mod algorithm;
 mod command;
+mod echo;
 mod environment;
 mod error;
 mod families;

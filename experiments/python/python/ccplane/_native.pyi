@@ -24,6 +24,10 @@ class Hosted:
     """An algorithm as the agent takes it."""
 
     def __new__(cls, object: object) -> Hosted: ...
+    @staticmethod
+    def echo() -> Hosted:
+        """Makes `rust-echo`, which Python's algorithms are measured against."""
+
     @property
     def errors(self) -> list[str]:
         """The tracebacks of exceptions that flows met, the first ones."""

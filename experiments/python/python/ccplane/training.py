@@ -213,7 +213,9 @@ def _rllib(of: Recipe) -> None:
     algorithm = config.build_algo()
     for _ in range(max(of.steps // ppo.batch, 1)):
         algorithm.train()
-    module = algorithm.get_module()
+    # The runners' copies have no critic.
+    learners = algorithm.learner_group.foreach_learner(lambda learner: learner.module["default_policy"])
+    module = next(iter(learners)).get()
     actor = linear_layers(module.encoder.actor_encoder) + linear_layers(module.pi)
     critic = linear_layers(module.encoder.critic_encoder) + linear_layers(module.vf)
     log_std = [p for name, p in module.named_parameters() if name.endswith("log_std")]

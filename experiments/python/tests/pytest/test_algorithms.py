@@ -1,8 +1,6 @@
 """Algorithms in Python: what they do is what the same program does without them; their exceptions harm no flow."""
 
-import bandit
 import pytest
-import reno
 
 import ccplane
 
@@ -40,7 +38,7 @@ def test_the_built_in_program_under_a_class_is_the_built_in_algorithm(root):
         assert ours["flows"][0][figure] == built_in["flows"][0][figure], figure
 
 
-def test_reno_by_reports_uses_the_link():
+def test_reno_by_reports_uses_the_link(reno):
     ours, built_in = ccplane.simulate(reno.PLAN, [reno.Reno()])
     assert (ours["contender"], built_in["contender"]) == ("py-reno sim", "reno sim")
     ours, built_in = ours["flows"][0], built_in["flows"][0]
@@ -48,7 +46,7 @@ def test_reno_by_reports_uses_the_link():
     assert ours["lost_pkts"] > 0
 
 
-def test_reports_say_what_the_datapath_measured():
+def test_reports_say_what_the_datapath_measured(reno):
     heard = []
 
     class Hears(ccplane.Algorithm):
@@ -77,7 +75,7 @@ def test_reports_say_what_the_datapath_measured():
 
 
 @pytest.mark.parametrize("where", ["flow", "report", "field"])
-def test_an_exception_hands_the_flow_back_and_is_shown(where):
+def test_an_exception_hands_the_flow_back_and_is_shown(where, reno):
     class Fails(ccplane.Algorithm):
         name = f"py-fails-{where}"
         programs = reno.Reno.programs
@@ -108,7 +106,7 @@ def test_an_exception_hands_the_flow_back_and_is_shown(where):
     assert fails.reports == {"flow": 0, "report": 21}.get(where, fails.reports)
 
 
-def test_a_bandit_finds_the_rate_that_the_link_carries():
+def test_a_bandit_finds_the_rate_that_the_link_carries(bandit):
     chooses = bandit.Bandit()
     ccplane.simulate(bandit.PLAN, [chooses])
     pulls = chooses.flows[0].pulls
@@ -136,7 +134,7 @@ def test_what_is_no_algorithm_is_refused():
         ccplane.simulate(plan("py-none"))
 
 
-def test_the_command_takes_them(capfd, tmp_path):
+def test_the_command_takes_them(capfd, tmp_path, reno):
     assert ccplane.command(["prog", "check", "nothing.fold"]) == 2
     assert "nothing.fold" in capfd.readouterr().err
     assert ccplane.command(["--version"]) == 0
@@ -148,7 +146,7 @@ def test_the_command_takes_them(capfd, tmp_path):
     assert "py-reno" in (tmp_path / "league.jsonl").read_text()
 
 
-def test_leagues_are_the_commands(tmp_path):
+def test_leagues_are_the_commands(tmp_path, reno):
     from ccplane.leagues import ranking
 
     out = tmp_path / "ours.jsonl"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import reno
 
 import ccplane
 from ccplane import results
@@ -42,7 +41,7 @@ datapath.ebpf.run_dir = "{tmp_path}"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="links between network namespaces need root")
 @pytest.mark.parametrize("datapath", ["ebpf", "quic"])
-def test_python_steers_live_flows(datapath, home):
+def test_python_steers_live_flows(datapath, home, reno):
     heard = []
 
     class Hears(reno.RenoFlow):

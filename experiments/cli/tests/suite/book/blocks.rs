@@ -7,6 +7,7 @@
 //! | `toml` | it is a configuration, a plan, or a manifest |
 //! | `lisp` | it compiles; marked `after TEXT`, behind that text |
 //! | `rust` | the documentation tests of the page's crate run it |
+//! | `python` | the Python package's tests run its page's blocks |
 //!
 //! Any block may be marked `from FILE` instead: it is a part of that file, which the project compiles or runs.
 
@@ -18,6 +19,8 @@ use std::path::Path;
 
 /// The words that begin a command line of ours, where the page's reader has built it.
 const OURS: [&str; 3] = ["ccplane", "target/release/ccplane", "$ccplane"];
+/// The page whose blocks of Python are run.
+const PYTHON: &str = "experiments/python/README.md";
 /// Words that separate commands on a line.
 const SEPARATORS: [&str; 5] = ["|", "||", "&", "&&", ";"];
 
@@ -34,6 +37,7 @@ pub fn fault(page: &Page, block: &Block) -> Option<String> {
             lisp(if mark == "after" { format!("{rest}\n{}", block.text) } else { block.text.clone() })
         }
         ("", "rust") => documentation_test(page, block),
+        ("", "python") if page.path == Path::new(PYTHON) => None,
         (mark, language) => Some(format!("no test is known for `{language}` marked `{mark}`")),
     }
 }

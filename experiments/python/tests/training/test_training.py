@@ -1,0 +1,72 @@
+"""What needs torch, Stable-Baselines3 and Ray: `make trainers`."""
+
+import nbclient
+import nbformat
+import numpy as np
+import pytest
+import ray
+
+import ccplane
+from ccplane import learning, policy, training
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray with two processes that work."""
+    ray.init(num_cpus=3, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "sb3", "rllib"])
+def test_each_trainer_trains_what_an_agent_takes(trainer, tmp_path, cluster):
+    text = f'trainer = "{trainer}"\nsteps = 16384\nout = "{tmp_path}"\n'
+    (tmp_path / "recipe.toml").write_text(text)
+    trained = ccplane.train(tmp_path / "recipe.toml")
+    nothing = policy.Policy("aurora", [(w * 0, b * 0) for w, b in trained.actor], trained.critic)
+    seeds = list(range(40))
+    assert training.evaluate(trained, seeds).mean() > training.evaluate(nothing, seeds).mean()
+    name = "aurora" if trainer == "ppo" else f"aurora-{trainer}"
+    assert ccplane.command(["snapshot", "inspect", tmp_path / f"{name}.snapshot"]) == 0
+
+
+def test_a_league_over_ray_has_the_bytes_of_a_local_one(root, tmp_path, notebook, cluster):
+    players = ["reno", "cubic", notebook("reno").Reno()]
+    local, spread = tmp_path / "local", tmp_path / "spread"
+    ccplane.league(["steady", "loss"], players, links=3, out=local)
+    ccplane.league(["steady", "loss"], players, links=3, out=spread, ray=True)
+    assert local.read_bytes() == spread.read_bytes() != b""
+
+
+def test_the_notebook_asks_torch(root):
+    folder = root / "experiments/python/examples"
+    read = nbformat.read(folder / "asks_torch.ipynb", as_version=4)
+    nbclient.NotebookClient(read, resources={"metadata": {"path": folder}}).execute()
+    (told,) = [o.text for cell in read.cells for o in cell.get("outputs", ()) if o.output_type == "stream"]
+    torch, ours = (float(line.split(": ")[1].split()[0]) for line in told.splitlines())
+    assert torch > 0.7 * ours, told
+
+
+def test_the_learner_in_torch_moves_towards_what_pays(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "experiments/python/examples")
+    import learns
+
+    shipped = policy.read(root / "algs/policies/aurora.safetensors")
+    learner = learns.ActorCritic()
+    learner.begin(shipped)
+    rng = np.random.default_rng(1)
+    count, offers = 200, 0
+    for _ in range(200):
+        seen = rng.uniform(-1, 1, (count, 30)).astype(np.float32)
+        mean = np.array([shipped.act(row) for row in seen], np.float32)
+        acted = mean + rng.normal(0, learner.deviation, count).astype(np.float32)
+        # What a row brought came of the row before it: actions above the policy's pay.
+        reward = np.concatenate([[0], acted[:-1] - mean[:-1]]).astype(np.float32)
+        truth = np.ones(count, np.bool_)
+        flows, at_us = np.ones(count, np.uint64), np.arange(count, dtype=np.uint64)
+        learner.adapt(learning.Batch(seen, acted, reward, truth, truth, flows, at_us))
+        offers += learner.evaluate(seen).converged
+    tuned = learner.freeze()
+    rows = rng.uniform(-1, 1, (50, 30)).astype(np.float32)
+    assert np.mean([tuned.act(row) - shipped.act(row) for row in rows]) > 0.05
+    assert offers > 0
