@@ -247,7 +247,7 @@ fn a_terminal_shows_flows_that_move() {
     });
     assert!(terminal.screen.screen().alternate_screen());
     terminal.keys.write_all(b"2").unwrap();
-    terminal.wait_for("nothing learns");
+    terminal.wait_for("aurora: steady, reward -, 0 rows");
     terminal.keys.write_all(b"1").unwrap();
     terminal.wait_for("program reno");
     terminal.keys.write_all(b"q").unwrap();

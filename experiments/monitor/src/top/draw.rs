@@ -202,7 +202,7 @@ fn chart(frame: &mut Frame<'_>, area: Rect, title: &str, points: &[(f64, f64)], 
 
 fn draw_learning(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     if model.learners.is_empty() {
-        let words = "nothing learns: no algorithm of the rules has a policy, or [learn] mode is \"off\"";
+        let words = "nothing learns: no algorithm has a policy, or [learn] mode is \"off\"";
         return frame.render_widget(Paragraph::new(words).style(DIM), area);
     }
     let rows = Layout::vertical(model.learners.iter().map(|_| Constraint::Length(3))).split(area);
