@@ -14,7 +14,7 @@ pub mod failure;
 pub mod learning;
 mod memory;
 mod metrics;
-pub mod notify;
+mod notify;
 pub mod output;
 pub mod owned;
 pub mod place;

@@ -15,6 +15,8 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 /// The environment variable with the process that is watched.
 const WATCHED: &str = "WATCHDOG_PID";
+/// Signs of life in the time that the manager waits for one: with more than two, one may fail to come.
+const BEATS: u32 = 3;
 
 /// Why the service manager cannot be told anything.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +43,9 @@ impl Notifier {
         Ok(Notifier { socket: Some(connect(&name)?), watchdog })
     }
 
-    /// Returns how often a sign of life is to be given: twice in the time that the manager waits for one.
+    /// Returns how often a sign of life is to be given.
     pub fn beat(&self) -> Option<Duration> {
-        self.watchdog.map(|patience| patience / 2)
+        self.watchdog.map(|patience| patience / BEATS)
     }
 
     /// Says that the agent serves.
@@ -101,7 +103,7 @@ mod tests {
         notifier.ready();
         notifier.alive();
         assert_eq!([heard(&listening), heard(&listening)], ["READY=1\nSTATUS=steers flows", "WATCHDOG=1"]);
-        assert_eq!(notifier.beat(), Some(Duration::from_secs(15)));
+        assert_eq!(notifier.beat(), Some(Duration::from_secs(10)));
         drop(listening);
         notifier.stopping();
 

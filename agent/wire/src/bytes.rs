@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         self.array(field).map(i64::from_le_bytes)
     }
 
-    /// A number of 7 bits a byte, the lowest first; bit 7 is set in all bytes but the last. There is one form of each.
+    /// Reads a number of 7 bits a byte, the lowest first, with bit 7 set in all bytes but the last. Each number has one form.
     #[inline]
     pub(crate) fn varint(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         let mut value = 0;
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, of at most 32 bits.
+    /// Reads a number of at most 32 bits, written as [`Reader::varint`] says.
     #[inline]
     pub(crate) fn varint_u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         let found = self.varint(field)?;

@@ -123,10 +123,9 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     confine(Role::Plain, Threads::This);
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
-    let running =
-        Running { args, located: &located, lock, algorithms: names, signals, workers, memories, notifier };
-    runtime
-        .block_on(running.serve(observed, ByHand { learners, admissions, algorithms: algorithms.to_vec() }))
+    let running = Running { args, located: &located, lock, algorithms: names, signals, workers, memories };
+    let by_hand = ByHand { learners, admissions, algorithms: algorithms.to_vec() };
+    runtime.block_on(running.serve(observed, by_hand, &notifier))
 }
 
 /// The algorithms, with the one that a portus agent hosts.
@@ -371,12 +370,16 @@ struct Running<'a> {
     signals: Signals,
     workers: Vec<Worker>,
     memories: Memories,
-    notifier: Notifier,
 }
 
 impl Running<'_> {
     /// Serves until told to stop, then stops.
-    async fn serve(mut self, observed: Observed, by_hand: ByHand) -> Result<(), Failure> {
+    async fn serve(
+        mut self,
+        observed: Observed,
+        by_hand: ByHand,
+        notifier: &Notifier,
+    ) -> Result<(), Failure> {
         let config = &self.located.config;
         let timeout = config.control.timeout_ms.millis();
         let limits = ServerLimits { clients: config.control.max_clients.count(), timeout };
@@ -389,14 +392,13 @@ impl Running<'_> {
             |error| refused(self.args.place.config.as_deref(), "metrics.listen", &Failure::runtime(error));
         let observing = observed.serve(&config.metrics).await.map_err(refused)?;
         info!(pid = std::process::id(), socket = %self.located.control_socket.display(), "agent runs");
-        self.notifier.ready();
-        let notifier = std::mem::take(&mut self.notifier);
+        notifier.ready();
 
         let stopping = async {
             let why = tokio::select! {
                 why = self.supervise(&handle, &server) => why,
                 // It never ends.
-                () = beat(&notifier, &handle) => Ok(()),
+                () = beat(notifier, &handle) => Ok(()),
             };
             notifier.stopping();
             let outcome = self.stop().await;

@@ -565,11 +565,11 @@ impl Config {
         let refuse = |placed| DocumentError::at(file, text, placed);
         let document = ccplane_files::document::parse(text).map_err(refuse)?;
         let placed = |problem| refuse(ccplane_files::document::locate(&document, problem));
-        // First: a later version has keys that this one does not know, and may mean others by the same names.
+        // Checked first: a file of another version may have keys that are unknown here, or that mean something else.
         let Versioned { version } = ccplane_files::document::value(document.clone()).map_err(refuse)?;
         if version != VERSION {
             let why = format!(
-                "the file is of version {version}, this agent reads version {VERSION}: take the agent of the file's \
+                "the file is of version {version}, this agent reads version {VERSION}: run the agent of the file's \
                  version, or write the file anew from `ccplaned --print-default-config`"
             );
             return Err(placed(Problem::new("version", why)));

@@ -9,16 +9,15 @@ use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
 use super::mailbox::LoopId;
-use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
+use super::rows::FlowNumbers;
+use ccplane_core::{Batch, Candidate, Decision, Verdict};
 use ccplane_learn::online::{OnlineConfig, OnlineLearner, OnlineRow, OnlineUpdate};
 use ccplane_learn::{LearnError, Policy, Rng};
 use ccplane_snapshot::Hash;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Flows that are told apart; of more, all are forgotten.
-const MAX_FLOWS: usize = 1 << 16;
 /// The stream of random numbers that policies to be tried are drawn from.
 const PLAYED: u64 = 4;
 /// Updates between two candidates: a policy that moves little is offered seldom.
@@ -87,9 +86,8 @@ pub(crate) struct Live {
     play: Play,
     /// Offers that flows decided by, or do.
     pub(super) promotions: u64,
-    flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
+    flows: FlowNumbers,
     states: States,
-    next_flow: u64,
     updates: u64,
     offered_at: u64,
 }
@@ -117,22 +115,10 @@ impl Live {
             is_played: false,
             play,
             promotions: 0,
-            flows: BTreeMap::new(),
+            flows: FlowNumbers::default(),
             states: States::default(),
-            next_flow: 0,
             updates: 0,
             offered_at: 0,
-        })
-    }
-
-    /// One number for a flow of whatever loop and datapath.
-    fn flow(&mut self, name: (LoopId, DatapathId, u64)) -> u64 {
-        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&name) {
-            self.flows.clear();
-        }
-        *self.flows.entry(name).or_insert_with(|| {
-            self.next_flow += 1;
-            self.next_flow
         })
     }
 
@@ -145,7 +131,7 @@ impl Live {
             let here = (*loop_id, *datapath) == (from, batch.datapath);
             let ended = here && !sampled.is_empty() && !sampled.contains(flow);
             if ended || (here && batch.dropped > 0) {
-                online.interrupt(*number);
+                online.interrupt(number);
             }
             !ended
         });
@@ -206,7 +192,7 @@ impl Learn for Live {
         self.interrupt(from, batch);
         for (flow, row) in &batch.rows {
             self.states.push(&row.inputs);
-            let flow = self.flow((from, batch.datapath, flow.0));
+            let (flow, _) = self.flows.of((from, batch.datapath, flow.0));
             if !row.follows {
                 self.online.interrupt(flow);
             }
@@ -298,7 +284,7 @@ mod tests {
     use crate::learning::twin::tests::{decided, policy_and_snapshot};
     use ccplane_alg::Row;
     use ccplane_contract::{FlowId, SnapshotUid, TransportStats};
-    use ccplane_core::{Measure, Why};
+    use ccplane_core::{DatapathId, Measure, Why};
     use ccplane_learn::{ActorCritic, Policy, Rng};
 
     const NOISE: f32 = 0.4;

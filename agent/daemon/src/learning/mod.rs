@@ -17,6 +17,7 @@ mod mailbox;
 mod offer;
 mod outside;
 mod resumed;
+mod rows;
 mod simulated;
 mod supervised;
 #[cfg(test)]

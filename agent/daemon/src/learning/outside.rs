@@ -16,27 +16,25 @@ use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::Learn;
 use super::mailbox::LoopId;
-use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
+use super::rows::{FlowNumbers, ONE_Q16, normalised};
+use ccplane_core::{Batch, Candidate, Decision, Verdict};
 use ccplane_files::{Others, SocketError, SocketName};
 use ccplane_learn::{Policy, PolicyError};
 use ccplane_snapshot::Hash;
 use nix::sys::socket::{Backlog, SockFlag, SockType, listen};
 use peer::{Peer, PeerError};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Rows that wait for the process, at most; the oldest make way.
+/// Rows that wait for the process; of more, all are forgotten.
 const MAX_ROWS: usize = 4096;
-/// Flows that are told apart; of more, all are forgotten.
-const MAX_FLOWS: usize = 1 << 16;
 /// The socket's name after the algorithm's.
 const SOCKET: &str = "learner";
-/// The size of an action of 1, Q16.
-const ONE_Q16: f32 = 65536.0;
+/// The verdict on an offer that no loop of the agent could be asked to try.
+const NOT_ASKED: &str = "not-asked";
 
 /// A socket that processes find, and that is gone when this is dropped.
 #[derive(Debug)]
@@ -63,7 +61,7 @@ impl Door {
 /// One interval of a live flow.
 #[derive(Serialize)]
 struct RowOut {
-    /// The same for all rows of one flow.
+    /// The same for all rows of one flow, until rows were forgotten.
     flow: u64,
     /// The datapath's clock when the interval ended, microseconds.
     at_us: u64,
@@ -94,6 +92,8 @@ struct DecisionOut<'a> {
 enum OfferError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error("an offer begins with the measure of its convergence, a finite number of eight bytes")]
+    Stability,
     #[error("the offered policy has other inputs, actions or networks than the deployed one")]
     Shape,
 }
@@ -105,9 +105,8 @@ pub(crate) struct Outside {
     peer: Option<Peer>,
     deployments: Deployments,
     states: States,
-    rows: VecDeque<RowOut>,
-    flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
-    next_flow: u64,
+    rows: Vec<RowOut>,
+    flows: FlowNumbers,
     /// The deployment of what the process was sent last, once it is known.
     deployed: Option<u32>,
     /// The snapshot whose policy the process was sent.
@@ -126,9 +125,8 @@ impl Outside {
             peer: None,
             deployments,
             states: States::default(),
-            rows: VecDeque::new(),
-            flows: BTreeMap::new(),
-            next_flow: 0,
+            rows: Vec::new(),
+            flows: FlowNumbers::default(),
             deployed: None,
             sent: None,
             offered: None,
@@ -136,15 +134,10 @@ impl Outside {
         }
     }
 
-    /// One number for a flow of whatever loop and datapath.
-    fn flow(&mut self, name: (LoopId, DatapathId, u64)) -> u64 {
-        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&name) {
-            self.flows.clear();
-        }
-        *self.flows.entry(name).or_insert_with(|| {
-            self.next_flow += 1;
-            self.next_flow
-        })
+    /// Forgets the rows that wait. Flows count as new ones then, so that no later row claims to follow one that was not sent.
+    fn forget(&mut self) {
+        self.rows.clear();
+        self.flows.clear();
     }
 
     /// Lets the newest process in, which takes the place of the one before.
@@ -154,7 +147,7 @@ impl Outside {
                 Ok(peer) => {
                     info!(algorithm = self.name, "a process learns");
                     (self.peer, self.sent, self.waiting) = (Some(peer), None, None);
-                    self.rows.clear();
+                    self.forget();
                 }
                 Err(error) => warn!(algorithm = self.name, %error, "a learning process is not let in"),
             }
@@ -187,13 +180,18 @@ impl Outside {
 
     /// An offer's policy and stability.
     fn offer(&self, content: &[u8]) -> Result<(Policy, f64), OfferError> {
-        let (stability, file) = content.split_first_chunk().ok_or(OfferError::Shape)?;
+        let (stability, file) = content.split_first_chunk().ok_or(OfferError::Stability)?;
+        let stability = f64::from_le_bytes(*stability);
+        // It goes into answers in JSON, which has no other numbers.
+        if !stability.is_finite() {
+            return Err(OfferError::Stability);
+        }
         let policy = Policy::from_bytes(file)?;
         let deployed = self.deployments.policy();
         if policy.spec() != deployed.spec() || policy.architecture() != deployed.architecture() {
             return Err(OfferError::Shape);
         }
-        Ok((policy, f64::from_le_bytes(*stability)))
+        Ok((policy, stability))
     }
 
     fn tell(&mut self, decision: &DecisionOut<'_>) -> Result<(), PeerError> {
@@ -234,27 +232,25 @@ impl Outside {
 impl Learn for Outside {
     fn take(&mut self, from: LoopId, batch: &Batch) {
         for (flow, row) in &batch.rows {
+            if row.inputs.len() != self.deployments.policy().architecture().inputs {
+                continue;
+            }
             self.states.push(&row.inputs);
             if self.peer.is_none() {
                 continue;
             }
-            let flow = self.flow((from, batch.datapath, flow.0));
-            let spec = self.deployments.policy().spec();
-            if row.inputs.len() != spec.inputs().len() {
-                continue;
-            }
-            let mut observation = vec![0.0; row.inputs.len()];
-            spec.normalise(&row.inputs, &mut observation);
             if self.rows.len() >= MAX_ROWS {
-                self.rows.pop_front();
+                self.forget();
             }
-            self.rows.push_back(RowOut {
+            let observation = normalised(self.deployments.policy(), &row.inputs);
+            let (flow, is_new) = self.flows.of((from, batch.datapath, flow.0));
+            self.rows.push(RowOut {
                 flow,
                 at_us: row.at_us,
                 observation,
                 action: row.action_q16 as f32 / ONE_Q16,
                 reward: row.reward,
-                follows: row.follows,
+                follows: row.follows && !is_new,
                 current: self.deployed == Some(row.snapshot),
             });
         }
@@ -277,6 +273,9 @@ impl Learn for Outside {
 
     fn not_asked(&mut self) {
         self.offered = None;
+        let why = "no loop of the agent could be asked to try it".to_owned();
+        let told = self.tell(&DecisionOut { verdict: NOT_ASKED, why, offered: true });
+        self.drop_if(told);
     }
 
     fn step(&mut self, _budget: Duration) -> Option<Candidate> {

@@ -9,6 +9,7 @@ use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
 use super::mailbox::LoopId;
+use super::rows::{ONE_Q16, normalised};
 use ccplane_core::{Batch, Candidate, Decision, Verdict};
 use ccplane_learn::{ActorCritic, ImitateConfig, LearnError, Policy, Rng, Targets, regress};
 use ccplane_snapshot::Hash;
@@ -31,7 +32,6 @@ const FIT: ImitateConfig =
     ImitateConfig { epochs: 8, minibatch: 64, learning_rate: 3e-3, weight_decay: 1e-4 };
 /// Examples whose fit takes as long as one simulated decision does: each is some 27,000 multiplications.
 const EXAMPLES_PER_DECISION: u64 = 2;
-const ONE_Q16: f32 = 65_536.0;
 /// The stream of random numbers that the order of examples is drawn from.
 const ORDER: u64 = 5;
 
@@ -122,13 +122,6 @@ impl Supervised {
             }
         })
     }
-}
-
-/// A decision's inputs as a policy's network takes them.
-fn normalised(policy: &Policy, inputs: &[i32]) -> Vec<f32> {
-    let mut observation = vec![0.0; policy.architecture().inputs];
-    policy.spec().normalise(inputs, &mut observation);
-    observation
 }
 
 /// Root of the mean squared error of a policy's actions.

@@ -14,11 +14,11 @@ pub(super) const REPORT: u16 = 0x0c;
 /// The first minor version with REPORT.
 pub const REPORT_MINOR: u8 = 2;
 
-/// A signed number in as few bytes as it takes: near 0 in one.
+/// A signed number, written in fewer bytes the nearer it is to 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Varint(pub i64);
 
-/// A program executed `(report)`; as a [`Report`], of which a batch has many.
+/// A program executed `(report)`, and its report has a frame of its own; of [`Report`]s one frame has many.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SingleReport<'a> {
     pub flow: FlowId,

@@ -3,9 +3,9 @@
 //! The page shows what the agent does, so only the token's owner sees it. A page of another origin in the same browser has no
 //! token; where its name was made to lead to this machine (DNS rebinding), the `Host` header has that name.
 
+use ccplane_agent::control::to_hex;
 use hyper::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use hyper::{HeaderMap, Method, Request};
-use std::fmt::Write;
 use std::net::SocketAddr;
 use subtle::ConstantTimeEq;
 
@@ -24,11 +24,7 @@ impl Token {
     pub fn random() -> Result<Token, getrandom::Error> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes)?;
-        Ok(Token(bytes.iter().fold(String::new(), |mut text, byte| {
-            // A `String` takes whatever is written to it.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })))
+        Ok(Token(to_hex(&bytes)))
     }
 
     /// Returns the token's digits.

@@ -41,17 +41,17 @@ pub(super) enum PeerError {
 /// A process that is connected to the agent's socket.
 pub(super) struct Peer {
     stream: UnixStream,
-    /// Bytes on their way out, and how many of them are gone.
+    /// Bytes to be sent, and how many of them are.
     out: Vec<u8>,
-    gone: usize,
-    /// Bytes of messages that are not whole yet.
-    come: Vec<u8>,
+    sent: usize,
+    /// Bytes that were received and not taken as messages yet.
+    received: Vec<u8>,
 }
 
 impl Peer {
     pub(super) fn new(stream: UnixStream) -> io::Result<Peer> {
         stream.set_nonblocking(true)?;
-        Ok(Peer { stream, out: Vec::new(), gone: 0, come: Vec::new() })
+        Ok(Peer { stream, out: Vec::new(), sent: 0, received: Vec::new() })
     }
 
     /// Whether all was taken that it was sent.
@@ -78,17 +78,17 @@ impl Peer {
 
     /// Sends what the socket takes now.
     pub(super) fn write(&mut self) -> Result<(), PeerError> {
-        while self.gone < self.out.len() {
-            match self.stream.write(&self.out[self.gone..]) {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(PeerError::Left),
-                Ok(sent) => self.gone += sent,
+                Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
         self.out.clear();
-        self.gone = 0;
+        self.sent = 0;
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Peer {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(PeerError::Left),
                 Ok(count) => {
-                    self.come.extend_from_slice(&piece[..count]);
+                    self.received.extend_from_slice(&piece[..count]);
                     turn += count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
@@ -114,19 +114,20 @@ impl Peer {
         self.whole()
     }
 
+    /// Takes the first message, where all of it is there.
     fn whole(&mut self) -> Result<Option<Vec<u8>>, PeerError> {
-        let Some(length) = self.come.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let Some(length) = self.received.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let found = u32::from_le_bytes(*length) as usize;
         if !(1..=MAX_MESSAGE_BYTES).contains(&found) {
             return Err(PeerError::Long { found });
         }
-        if self.come.len() < LENGTH_BYTES + found {
+        if self.received.len() < LENGTH_BYTES + found {
             return Ok(None);
         }
-        let message: Vec<u8> = self.come.drain(..LENGTH_BYTES + found).skip(LENGTH_BYTES).collect();
-        match message.split_first() {
-            Some((&OFFER, content)) => Ok(Some(content.to_vec())),
-            Some((&kind, _)) => Err(PeerError::Kind { found: kind }),
+        let mut message = self.received.drain(..LENGTH_BYTES + found).skip(LENGTH_BYTES);
+        match message.next() {
+            Some(OFFER) => Ok(Some(message.collect())),
+            Some(kind) => Err(PeerError::Kind { found: kind }),
             None => Ok(None),
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::learning::twin::tests::{decided, policy_and_snapshot};
 use ccplane_alg::Row;
 use ccplane_contract::{FlowId, SnapshotUid};
-use ccplane_core::Origin;
+use ccplane_core::{DatapathId, Origin};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -151,6 +151,9 @@ fn what_does_not_fit_is_refused_and_says_why() {
     offer(&mut stream, &small);
     assert!(lab.step().is_none());
     assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("networks"));
+    send(&mut stream, b'O', &[&f64::NAN.to_le_bytes()[..], &lab.policy.to_bytes().unwrap()].concat());
+    assert!(lab.step().is_none());
+    assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("finite"));
     // Too few states say nothing of what flows do.
     let mut fresh = set_up();
     let mut stream = fresh.connect();
@@ -160,6 +163,34 @@ fn what_does_not_fit_is_refused_and_says_why() {
     assert!(fresh.step().is_none());
     fresh.rows(100, 0.0);
     assert!(fresh.step().is_some(), "it was kept meanwhile");
+}
+
+#[test]
+fn an_offer_that_no_loop_could_be_asked_to_try_comes_back() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    receive(&mut stream);
+    lab.rows(100, 0.0);
+    let other = lab.other();
+    offer(&mut stream, &other);
+    assert!(lab.step().is_some());
+    assert_eq!(receive(&mut stream).0, b'R');
+    lab.outside.not_asked();
+    lab.step();
+    let told = json(&receive(&mut stream).1);
+    assert_eq!((told["verdict"].as_str(), told["offered"].as_bool()), (Some("not-asked"), Some(true)));
+}
+
+#[test]
+fn no_row_follows_one_that_was_forgotten() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    receive(&mut stream);
+    lab.rows(MAX_ROWS as i32 + 10, 0.0);
+    lab.step();
+    let rows = json(&receive(&mut stream).1);
+    assert_eq!(rows.as_array().unwrap().len(), 10);
+    assert!(rows[0]["follows"] == false && rows[1]["follows"] == true, "{rows}");
 }
 
 #[test]
