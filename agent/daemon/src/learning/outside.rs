@@ -113,6 +113,8 @@ pub(crate) struct Outside {
     sent: Option<Hash>,
     /// The snapshot that waits for a verdict.
     offered: Option<Hash>,
+    /// Whether it comes from the process that is here now.
+    is_its_own: bool,
     /// An offer that waits until the one before is decided, and its stability.
     waiting: Option<(Policy, f64)>,
 }
@@ -130,6 +132,7 @@ impl Outside {
             deployed: None,
             sent: None,
             offered: None,
+            is_its_own: false,
             waiting: None,
         }
     }
@@ -147,6 +150,7 @@ impl Outside {
                 Ok(peer) => {
                     info!(algorithm = self.name, "a process learns");
                     (self.peer, self.sent, self.waiting) = (Some(peer), None, None);
+                    self.is_its_own = false;
                     self.forget();
                 }
                 Err(error) => warn!(algorithm = self.name, %error, "a learning process is not let in"),
@@ -207,7 +211,7 @@ impl Outside {
         let claim = Claim { converged: true, stability, gain: None, steers: true };
         match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
             Ok(candidate) => {
-                self.offered = Some(candidate.snapshot.hash());
+                (self.offered, self.is_its_own) = (Some(candidate.snapshot.hash()), true);
                 self.deployments.made(policy, candidate.snapshot.shared().clone());
                 Some(candidate)
             }
@@ -264,7 +268,7 @@ impl Learn for Outside {
         }
         let offered = self.offered.is_some() && decision.snapshot == self.offered;
         let (verdict, why) = (decision.verdict.name(), decision.verdict.to_string());
-        let told = self.tell(&DecisionOut { verdict, why, offered });
+        let told = self.tell(&DecisionOut { verdict, why, offered: offered && self.is_its_own });
         self.drop_if(told);
         if offered && !matches!(decision.verdict, Verdict::Trial { .. }) {
             self.offered = None;
@@ -274,7 +278,7 @@ impl Learn for Outside {
     fn not_asked(&mut self) {
         self.offered = None;
         let why = "no loop of the agent could be asked to try it".to_owned();
-        let told = self.tell(&DecisionOut { verdict: NOT_ASKED, why, offered: true });
+        let told = self.tell(&DecisionOut { verdict: NOT_ASKED, why, offered: self.is_its_own });
         self.drop_if(told);
     }
 

@@ -4,7 +4,7 @@ use super::ui::{Panel, Ui};
 use crate::model::{FlowView, LearnerView, Model};
 use crate::series::Series;
 use crate::units::{bit_rate, duration, milliseconds};
-use ccplane_agent::control::{ArmRecord, DecisionRecord, StandingRecord};
+use ccplane_agent::control::{ArmRecord, DecisionRecord, ModeName, StandingRecord};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -128,7 +128,8 @@ fn draw_flows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui) {
 fn flow_row(flow: &FlowView) -> Row<'static> {
     let transport = &flow.record.transport;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    let mode_style = if flow.mode() == "program" { Style::new() } else { BAD };
+    let is_steered = flow.record.mode == ModeName::Program || flow.record.waits_for_ack;
+    let mode_style = if is_steered { Style::new() } else { BAD };
     Row::new([
         Cell::from(flow.record.datapath.clone()),
         Cell::from(flow.record.flow.to_string()),

@@ -5,7 +5,9 @@ use crate::learning::twin::tests::{decided, policy_and_snapshot};
 use ccplane_alg::Row;
 use ccplane_contract::{FlowId, SnapshotUid};
 use ccplane_core::{DatapathId, Origin};
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 const LOOP: LoopId = LoopId(0);
@@ -18,7 +20,7 @@ struct Lab {
 }
 
 fn set_up() -> Lab {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap();
     let (policy, snapshot) = policy_and_snapshot(1);
     let hash = snapshot.hash();
     let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
