@@ -172,10 +172,9 @@ impl Learning {
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
             let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
-            let door = match (config.mode, &folder) {
-                (LearnMode::Outside, Some(folder)) => door(folder, algorithm.name()),
-                _ => None,
-            };
+            // What is learned from targets is learned in this process, whatever the mode.
+            let is_outside = config.mode == LearnMode::Outside && !algorithm.is_supervised();
+            let door = if is_outside { door(folder.as_ref(), algorithm.name()) } else { None };
             Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view, door })
         };
         Ok(Learning {
@@ -229,7 +228,11 @@ impl Learning {
 }
 
 /// Where a process that learns for an algorithm finds the agent; without it nothing is learned.
-fn door(folder: &Folder, algorithm: &str) -> Option<Door> {
+fn door(folder: Option<&Folder>, algorithm: &str) -> Option<Door> {
+    let Some(folder) = folder else {
+        warn!(algorithm, "no process can learn for it: there is no folder for its socket");
+        return None;
+    };
     let closed = |error| warn!(algorithm, %error, "no process can learn for it");
     Door::open(folder.path(), algorithm).map_err(closed).ok()
 }

@@ -31,8 +31,10 @@ use tracing::{info, warn};
 
 /// Rows that wait for the process, at most; the oldest make way.
 const MAX_ROWS: usize = 4096;
-/// Flows that are told apart; of more, all are forgotten.
+/// Flows that are told apart, at most; one more, and all get new numbers.
 const MAX_FLOWS: usize = 1 << 16;
+/// Deployments that are remembered, at most: each datapath has its own.
+const MAX_DEPLOYMENTS: usize = 256;
 /// The socket's name after the algorithm's.
 const SOCKET: &str = "learner";
 /// The size of an action of 1, Q16.
@@ -73,9 +75,9 @@ struct RowOut {
     action: f32,
     /// The worth of the interval that ended, which the action of the flow's row before led to.
     reward: f32,
-    /// Whether the flow's row before this one is there.
+    /// Whether no row is missing between the flow's row before and this one. That row may be from before the process came.
     follows: bool,
-    /// Whether the policy decided that was sent last, not one on trial or before it.
+    /// Whether the policy that was sent last decided, not one on trial or one before it.
     current: bool,
 }
 
@@ -96,6 +98,8 @@ enum OfferError {
     Policy(#[from] PolicyError),
     #[error("the offered policy has other inputs, actions or networks than the deployed one")]
     Shape,
+    #[error("the measure of its convergence is {found}, a finite number is needed")]
+    Stability { found: f64 },
 }
 
 /// Offers what a process has learned.
@@ -108,8 +112,8 @@ pub(crate) struct Outside {
     rows: VecDeque<RowOut>,
     flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
     next_flow: u64,
-    /// The deployment of what the process was sent last, once it is known.
-    deployed: Option<u32>,
+    /// The snapshots of recent deployments, by the numbers that rows name these by; latest last.
+    deployed: VecDeque<(u32, Hash)>,
     /// The snapshot whose policy the process was sent.
     sent: Option<Hash>,
     /// The snapshot that waits for a verdict.
@@ -129,7 +133,7 @@ impl Outside {
             rows: VecDeque::new(),
             flows: BTreeMap::new(),
             next_flow: 0,
-            deployed: None,
+            deployed: VecDeque::new(),
             sent: None,
             offered: None,
             waiting: None,
@@ -161,9 +165,11 @@ impl Outside {
         }
     }
 
-    /// Sends what there is to be told, and takes offers. An error ends the process's say.
+    /// Takes an offer, and sends what there is to be told. An error ends the process's say.
     fn talk(&mut self) -> Result<(), PeerError> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
+        // Before anything is sent: an offer counts, even if its process has ended since.
+        let offered = peer.read()?;
         let active = self.deployments.snapshot().hash();
         if self.sent != Some(active) {
             peer.queue(peer::POLICY, &self.deployments.policy().to_bytes()?)?;
@@ -173,11 +179,10 @@ impl Outside {
             peer.queue_json(peer::ROWS, &self.rows)?;
             self.rows.clear();
         }
-        peer.write()?;
-        let Some(content) = peer.read()? else { return Ok(()) };
-        match self.offer(&content) {
-            Ok(offer) => self.waiting = Some(offer),
-            Err(error) => {
+        match offered.map(|content| self.offer(&content)) {
+            None => {}
+            Some(Ok(offer)) => self.waiting = Some(offer),
+            Some(Err(error)) => {
                 info!(algorithm = self.name, %error, "a learning process's offer is refused");
                 self.tell(&DecisionOut { verdict: "refused", why: error.to_string(), offered: true })?;
             }
@@ -193,7 +198,12 @@ impl Outside {
         if policy.spec() != deployed.spec() || policy.architecture() != deployed.architecture() {
             return Err(OfferError::Shape);
         }
-        Ok((policy, f64::from_le_bytes(*stability)))
+        let stability = f64::from_le_bytes(*stability);
+        // JSON, in which decisions are told, has no other numbers.
+        if !stability.is_finite() {
+            return Err(OfferError::Stability { found: stability });
+        }
+        Ok((policy, stability))
     }
 
     fn tell(&mut self, decision: &DecisionOut<'_>) -> Result<(), PeerError> {
@@ -233,6 +243,7 @@ impl Outside {
 
 impl Learn for Outside {
     fn take(&mut self, from: LoopId, batch: &Batch) {
+        let active = self.deployments.snapshot().hash();
         for (flow, row) in &batch.rows {
             self.states.push(&row.inputs);
             if self.peer.is_none() {
@@ -255,16 +266,25 @@ impl Learn for Outside {
                 action: row.action_q16 as f32 / ONE_Q16,
                 reward: row.reward,
                 follows: row.follows,
-                current: self.deployed == Some(row.snapshot),
+                current: self.deployed.contains(&(row.snapshot, active)),
             });
         }
     }
 
     fn on_decision(&mut self, decision: &Decision) {
+        let before = self.deployments.snapshot().hash();
         self.deployments.on_decision(decision);
-        let is_active = decision.snapshot == Some(self.deployments.snapshot().hash());
-        if is_active && let Some(uid) = decision.uid {
-            self.deployed = Some(uid.0);
+        if self.deployments.snapshot().hash() != before {
+            // Rows that wait are sent after the new policy, which did not decide them.
+            self.rows.iter_mut().for_each(|row| row.current = false);
+        }
+        if let (Some(uid), Some(hash)) = (decision.uid, decision.snapshot)
+            && !self.deployed.contains(&(uid.0, hash))
+        {
+            if self.deployed.len() >= MAX_DEPLOYMENTS {
+                self.deployed.pop_front();
+            }
+            self.deployed.push_back((uid.0, hash));
         }
         let offered = self.offered.is_some() && decision.snapshot == self.offered;
         let (verdict, why) = (decision.verdict.name(), decision.verdict.to_string());

@@ -146,6 +146,10 @@ fn what_does_not_fit_is_refused_and_says_why() {
     let (kind, content) = receive(&mut stream);
     assert_eq!((kind, json(&content)["verdict"].as_str()), (b'D', Some("refused")));
     assert!(json(&content)["why"].as_str().unwrap().contains("safetensors"));
+    let endless_measure = [&f64::NAN.to_le_bytes()[..], &lab.policy.to_bytes().unwrap()].concat();
+    send(&mut stream, b'O', &endless_measure);
+    assert!(lab.step().is_none());
+    assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("finite"));
     let architecture = ccplane_learn::Architecture { hidden: vec![8], ..lab.policy.architecture().clone() };
     let small = Policy::initial(architecture, lab.policy.spec().clone(), 0.0, 1).unwrap();
     offer(&mut stream, &small);
