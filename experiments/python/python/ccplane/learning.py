@@ -43,7 +43,8 @@ class Batch:
     actions: NDArray[np.float32]
     #: (rows) float32: the worth of the interval that ended, which the flow's action before this one led to.
     rewards: NDArray[np.float32]
-    #: (rows) bool: whether the flow's row before this one is there, so that the reward is what came of it.
+    #: (rows) bool: whether no row is missing between the flow's row before and this one, so that the reward is what came of that
+    #: row's action. That row may be of an earlier batch, or from before this process came.
     follows: NDArray[np.bool_]
     #: (rows) bool: whether the policy that flows decide by acted, not one on trial or before it.
     current: NDArray[np.bool_]
@@ -115,7 +116,8 @@ def _hear(stream: socket.socket, learner: Learner, kind: bytes, content: bytes) 
         learner.adapt(batch)
         evaluation = learner.evaluate(batch.observations)
         if evaluation.converged:
-            offer = struct.pack("<d", evaluation.stability) + _file(learner.freeze())
+            frozen = learner.freeze().to_bytes(command="ccplane.learning")
+            offer = struct.pack("<d", evaluation.stability) + frozen
             stream.sendall(struct.pack("<I", len(offer) + 1) + b"O" + offer)
     else:
         raise ValueError(f"a message of kind {kind!r}: the agent is of another version")
@@ -161,10 +163,3 @@ def _policy(content: bytes) -> Policy:
         path = Path(folder) / "policy.safetensors"
         path.write_bytes(content)
         return policies.read(path)
-
-
-def _file(policy: Policy) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.safetensors"
-        policy.write(path, command="ccplane.learning")
-        return path.read_bytes()
