@@ -19,7 +19,7 @@ use std::sync::Arc;
 const MAX_LINKS: u32 = 4096;
 /// Links of each family unless asked for otherwise.
 const LINKS: u32 = 64;
-/// Payload and wire bytes of a full packet.
+/// Payload of a full packet.
 const MSS_BYTES: u64 = 1448;
 /// Packets that a link's queue has at least, so that a window finds room.
 const LEAST_QUEUE_PACKETS: usize = 1;
@@ -67,11 +67,11 @@ impl Drawn {
         let algorithms = ccplane_algs::all();
         let mut drawn = Scenarios { scenarios: Vec::new(), rivals: Vec::new() };
         for family in &self.league {
-            let family: Family = family.parse().map_err(|e| refused(&e))?;
+            let family: Family = family.parse().map_err(refused)?;
             for number in 0..self.links {
-                let link = Link::new(family, set, number).map_err(|e| refused(&e))?;
+                let link = Link::new(family, set, number).map_err(refused)?;
                 let plan = link.plan(&["aurora"], "sim", &algorithms, &Traces::default());
-                let scenario = drawn.scenario(&plan.map_err(|e| refused(&e))?, &algorithms);
+                let scenario = drawn.scenario(&plan.map_err(refused)?, &algorithms);
                 drawn.scenarios.push(scenario.map_err(|why| {
                     PyValueError::new_err(format!("links of `{}` are no environments: {why}", family.name()))
                 })?);

@@ -60,11 +60,12 @@ impl Lane {
     }
 }
 
-/// The vector's arrays, and whether episodes start anew within the step that ends them.
+/// The vector's arrays, which a step writes to.
 struct Arrays<'a> {
     observations: &'a mut [f32],
     rewards: &'a mut [f64],
     truncated: &'a mut [bool],
+    /// Where it is given, episodes start anew within the step that ends them, and what they saw last goes there.
     last: Option<&'a mut [f32]>,
 }
 
@@ -80,11 +81,17 @@ pub(crate) struct Vector {
 impl Vector {
     #[new]
     #[pyo3(signature = (algorithm, count, max_steps, family=None))]
-    fn new(algorithm: &str, count: usize, max_steps: usize, family: Option<&str>) -> PyResult<Vector> {
+    fn new(
+        py: Python<'_>,
+        algorithm: &str,
+        count: usize,
+        max_steps: usize,
+        family: Option<&str>,
+    ) -> PyResult<Vector> {
         if !(1..=MAX_LANES).contains(&count) {
             return Err(PyValueError::new_err(format!("{count} environments, 1 to {MAX_LANES} are allowed")));
         }
-        let links = links(algorithm, family, false)?;
+        let links = py.detach(|| links(algorithm, family, false))?;
         let lane = |n: usize| Lane {
             stepped: Stepped::new(links.clone()),
             given: None,

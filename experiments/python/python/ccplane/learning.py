@@ -60,7 +60,7 @@ class Evaluation:
 
     #: Whether tuning has converged, so that the policy may be offered.
     converged: bool
-    #: The measure that says so, which the agent's decision log shows.
+    #: The measure that says so, a finite number, which the agent's decision log shows.
     stability: float
     #: (rows) float32: the policy's mean actions on the observations that were asked for.
     outputs: NDArray[np.float32]
