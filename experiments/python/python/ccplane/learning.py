@@ -95,7 +95,7 @@ def serve(
     """Connects to an agent and learns until it ends, or `until` says so after a message.
 
     Args:
-        path: the agent's socket, `policies/ALGORITHM.learner` in its run directory.
+        path: the agent's socket, `policies/ALGORITHM.learner` in its run directory; of `quic serve`, in the folder of `--keep`.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect(str(path))
