@@ -61,7 +61,7 @@ impl Drawn {
         let set = set.ok_or_else(|| PyValueError::new_err("set: `training` or `validation`"))?;
         if !(1..=MAX_LINKS).contains(&self.links) || self.league.is_empty() {
             return Err(PyValueError::new_err(format!(
-                "1 to {MAX_LINKS} links of a family or more are needed"
+                "1 to {MAX_LINKS} links of at least one family are needed"
             )));
         }
         let algorithms = ccplane_algs::all();

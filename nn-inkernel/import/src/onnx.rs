@@ -205,3 +205,47 @@ fn int(node: &Node, name: &str, default: i64) -> i64 {
 fn float(node: &Node, name: &str, default: f32) -> f32 {
     node.attributes.iter().find(|attribute| attribute.name == name).map_or(default, |found| found.float)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Value;
+
+    fn node(operator: &str, inputs: &[&str], output: &str) -> Node {
+        Node {
+            operator: operator.to_owned(),
+            inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            outputs: vec![output.to_owned()],
+            ..Node::default()
+        }
+    }
+
+    fn tensor(name: &str, dims: [i64; 2]) -> Tensor {
+        let floats = vec![0.5; (dims[0] * dims[1]) as usize];
+        Tensor { name: name.to_owned(), dims: dims.to_vec(), data_type: FLOAT, floats, ..Tensor::default() }
+    }
+
+    /// Reads a model that adds a tensor of these dimensions to a layer of two neurons.
+    fn added(dims: [i64; 2]) -> Result<Mlp, ImportError> {
+        let value = |name: &str| vec![Value { name: name.to_owned() }];
+        let graph = Graph {
+            nodes: vec![
+                node("MatMul", &["x", "w"], "a"),
+                node("Add", &["a", "b"], "c"),
+                node("Relu", &["c"], "d"),
+                node("MatMul", &["d", "v"], "y"),
+            ],
+            initializers: vec![tensor("w", [3, 2]), tensor("b", dims), tensor("v", [2, 1])],
+            inputs: value("x"),
+            outputs: value("y"),
+        };
+        onnx(&Model { graph: Some(graph) }.encode_to_vec())
+    }
+
+    #[test]
+    fn a_row_is_added_and_a_column_is_not() {
+        assert_eq!(added([1, 2]).unwrap().widths(), [3, 2, 1]);
+        let refused = added([2, 1]).unwrap_err();
+        assert!(matches!(&refused, ImportError::Tensor { name, .. } if name == "b"), "{refused}");
+    }
+}

@@ -194,3 +194,32 @@ fn a_process_that_is_killed_hung_or_talks_nonsense_harms_nothing() {
     assert!(lab.outside.peer.is_none());
     assert_eq!(receive(&mut lab.connect()).0, b'P');
 }
+
+#[test]
+fn an_offer_outlives_its_process() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    lab.rows(100, 0.0);
+    let other = lab.other();
+    offer(&mut stream, &other);
+    drop(stream);
+    assert!(lab.step().is_some());
+    assert!(lab.outside.peer.is_none());
+}
+
+#[test]
+fn rows_are_current_by_any_datapaths_deployment() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    receive(&mut stream);
+    let hash = lab.outside.deployments.snapshot().hash();
+    let elsewhere = Decision { uid: Some(SnapshotUid(DEPLOYED + 1)), ..decided(hash, Verdict::Pushed) };
+    lab.outside.on_decision(&elsewhere);
+    lab.rows(3, 0.0);
+    // The decision goes out first, then rows.
+    lab.step();
+    lab.step();
+    assert_eq!(receive(&mut stream).0, b'D');
+    let (kind, content) = receive(&mut stream);
+    assert_eq!((kind, json(&content)[0]["current"].as_bool()), (b'R', Some(true)));
+}
