@@ -95,7 +95,7 @@ impl Flows {
         py.detach(|| {
             let mut stepped = self.stepped();
             let ask = stepped.start(seed, max_steps);
-            told(&stepped, ask, row)
+            answer(&stepped, ask, row)
         })
     }
 
@@ -110,7 +110,7 @@ impl Flows {
         py.detach(|| {
             let mut stepped = self.stepped();
             let ask = stepped.step(action);
-            told(&stepped, ask, row)
+            answer(&stepped, ask, row)
         })
     }
 }
@@ -121,7 +121,8 @@ impl Flows {
     }
 }
 
-fn told(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
+/// Copies what the asking flow sees to where Python has it, and says who asks.
+fn answer(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
     let Some(Ask { agent, reward, last }) = ask else { return Ok(None) };
     write_row(stepped.observation(), row)?;
     Ok(Some((agent, reward, last)))

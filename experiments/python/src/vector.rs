@@ -26,7 +26,7 @@ struct Lane {
 }
 
 /// The outcome of a step.
-struct Came {
+struct Outcome {
     reward: f64,
     truncated: bool,
 }
@@ -49,14 +49,14 @@ impl Lane {
     }
 
     /// Takes a step. Where the episode ends without another question, what was seen last stays.
-    fn step(&mut self, action: f32, row: &mut [f32]) -> PyResult<Came> {
+    fn step(&mut self, action: f32, row: &mut [f32]) -> PyResult<Outcome> {
         let Some(Ask { reward, last, .. }) = self.stepped.step(action) else {
             self.over = true;
-            return Ok(Came { reward: 0.0, truncated: true });
+            return Ok(Outcome { reward: 0.0, truncated: true });
         };
         self.over = last;
         write_row(self.stepped.observation(), row)?;
-        Ok(Came { reward: reward.map_or(0.0, f64::from), truncated: last })
+        Ok(Outcome { reward: reward.map_or(0.0, f64::from), truncated: last })
     }
 }
 
@@ -166,9 +166,9 @@ impl Vector {
                 (rewards[n], truncated[n]) = (0.0, false);
                 continue;
             }
-            let came = lane.step(actions[n], row)?;
-            (rewards[n], truncated[n]) = (came.reward, came.truncated);
-            if let (true, Some(last)) = (came.truncated, &mut last) {
+            let outcome = lane.step(actions[n], row)?;
+            (rewards[n], truncated[n]) = (outcome.reward, outcome.truncated);
+            if let (true, Some(last)) = (outcome.truncated, &mut last) {
                 last[n * self.width..(n + 1) * self.width].copy_from_slice(row);
                 lane.start(self.max_steps, row)?;
             }

@@ -42,23 +42,23 @@ const ONE_Q16: f32 = 65536.0;
 
 /// A socket that processes find, and that is gone when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct LearnerSocket {
     listener: UnixListener,
     _name: SocketName,
 }
 
-impl Door {
+impl LearnerSocket {
     /// Binds `ALGORITHM.learner` in `folder`, replacing the socket that a dead agent left.
     ///
     /// # Errors
     /// The folder is not ours alone, or the path cannot be bound.
-    pub(crate) fn open(folder: &Path, algorithm: &str) -> Result<Door, SocketError> {
+    pub(crate) fn open(folder: &Path, algorithm: &str) -> Result<LearnerSocket, SocketError> {
         let path = folder.join(format!("{algorithm}.{SOCKET}"));
         let mut name = SocketName::new(&path, Others::Nothing)?;
         let socket = name.bind(SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
         let io = |source| SocketError::io("listen on", &path, source);
         listen(&socket, Backlog::MAXCONN).map_err(|errno| io(errno.into()))?;
-        Ok(Door { listener: UnixListener::from(socket), _name: name })
+        Ok(LearnerSocket { listener: UnixListener::from(socket), _name: name })
     }
 }
 
@@ -87,11 +87,11 @@ struct DecisionOut<'a> {
     verdict: &'a str,
     /// The verdict's reason in words.
     why: String,
-    /// Whether it is on what the process offered last.
+    /// Whether it is on a policy that a process offered.
     offered: bool,
 }
 
-/// Why an offer is none.
+/// Why an offer is refused.
 #[derive(Debug, thiserror::Error)]
 enum OfferError {
     #[error(transparent)]
@@ -105,7 +105,7 @@ enum OfferError {
 /// Offers what a process has learned.
 pub(crate) struct Outside {
     name: &'static str,
-    door: Door,
+    socket: LearnerSocket,
     peer: Option<Peer>,
     deployments: Deployments,
     states: States,
@@ -118,15 +118,15 @@ pub(crate) struct Outside {
     sent: Option<Hash>,
     /// The snapshot that waits for a verdict.
     offered: Option<Hash>,
-    /// An offer that waits until the one before is decided, and its stability.
+    /// An offer that waits until the one before is decided, and its stability; a later offer replaces it.
     waiting: Option<(Policy, f64)>,
 }
 
 impl Outside {
-    pub(crate) fn new(name: &'static str, deployments: Deployments, door: Door) -> Outside {
+    pub(crate) fn new(name: &'static str, deployments: Deployments, socket: LearnerSocket) -> Outside {
         Outside {
             name,
-            door,
+            socket,
             peer: None,
             deployments,
             states: States::default(),
@@ -153,7 +153,7 @@ impl Outside {
 
     /// Lets the newest process in, which takes the place of the one before.
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.door.listener.accept() {
+        while let Ok((stream, _)) = self.socket.listener.accept() {
             match Peer::new(stream) {
                 Ok(peer) => {
                     info!(algorithm = self.name, "a process learns");

@@ -86,7 +86,10 @@ class Learner(ABC):
         """Learns from a batch."""
 
     def decided(self, verdict: str, why: str, offered: bool) -> None:
-        """Hears what the agent decided on a snapshot: such as `promoted`, `rolled-back`, `refused`; whether it was this learner's."""
+        """Hears what the agent decided on a snapshot: such as `promoted`, `rolled-back`, `refused`; whether it was this learner's.
+
+        While an offer is on trial the next one waits. One that a later one replaces meanwhile is never decided on.
+        """
 
 
 def serve(

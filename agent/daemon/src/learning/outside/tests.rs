@@ -22,8 +22,8 @@ fn set_up() -> Lab {
     let (policy, snapshot) = policy_and_snapshot(1);
     let hash = snapshot.hash();
     let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
-    let door = Door::open(folder.path(), "aurora").unwrap();
-    let mut outside = Outside::new("aurora", deployments, door);
+    let socket = LearnerSocket::open(folder.path(), "aurora").unwrap();
+    let mut outside = Outside::new("aurora", deployments, socket);
     outside.on_decision(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
     Lab { outside, policy, folder }
 }
