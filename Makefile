@@ -80,6 +80,7 @@ mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is 
 wheel: ## the Python package as a wheel, in target/wheels
 	@.ci/setup demo
 	@.ci/python target/python
+	@rm -f target/wheels/ccplane-*.whl
 	cd experiments/python && ../../target/python/venv/bin/python3 -m maturin build --release --out ../../target/wheels
 
 trainers: wheel ## the Python package with torch, Stable-Baselines3 and Ray: some 6 GB of packages once, then minutes

@@ -11,6 +11,7 @@ import numpy as np
 
 import ccplane
 from ccplane import _native
+from ccplane.envs import family_text
 
 #: Decisions of an episode.
 MAX_STEPS = 400
@@ -31,8 +32,6 @@ def vector(algorithm: str, links: dict | None, count: int, copy: bool) -> float:
 
 def rust(algorithm: str, links: dict | None, count: int) -> float:
     """Steps per second of Rust's own loop over the same episodes."""
-    from ccplane.envs import family_text
-
     steps, seconds, _ = _native.run_in_rust(algorithm, family_text(links), list(range(1, count + 1)), MAX_STEPS)
     return steps / seconds
 

@@ -1,7 +1,7 @@
 //! The shape of a policy's networks, and the weights that they start from.
 
 use crate::Rng;
-use ccplane_quantize::{Activation, Dense};
+use ccplane_quantize::{Activation, Dense, Mlp};
 use serde::{Deserialize, Serialize};
 
 /// Inputs, at most: as many as the histories of a datapath have cells.
@@ -86,6 +86,18 @@ impl Architecture {
             hidden: vec![64, 32],
             activation: Activation::Tanh,
             preference: Some(PreferenceBlock { inputs: 3, width: 16 }),
+        }
+    }
+
+    /// Returns the shape of a network that was trained elsewhere, without a preference.
+    pub fn of(network: &Mlp) -> Architecture {
+        let widths = network.widths();
+        let first = network.layers().first();
+        Architecture {
+            inputs: first.map_or(0, |layer| layer.inputs),
+            hidden: widths.get(1..widths.len() - 1).unwrap_or_default().to_vec(),
+            activation: first.and_then(|layer| layer.activation).unwrap_or(Activation::Tanh),
+            preference: None,
         }
     }
 

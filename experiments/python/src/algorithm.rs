@@ -4,7 +4,7 @@
 //! is to the agent what a panic is: the flow goes on under the datapath's native algorithm, and its record says why.
 
 use crate::echo::Echo;
-use crate::names::kept;
+use crate::names::interned;
 use ccplane_alg::{Algorithm, Control as Requests, Flow, FlowInfo, ProgramSource, Report};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -40,11 +40,11 @@ impl Hosted {
         let mut programs = Vec::new();
         for (name, source) in declared {
             let (name, source): (String, String) = (name.extract()?, source.extract()?);
-            programs.push(ProgramSource { name: kept(&name)?, source: kept(&source)? });
+            programs.push(ProgramSource { name: interned(&name)?, source: interned(&source)? });
         }
         let errors = Errors::default();
         let algorithm = PythonAlgorithm {
-            name: kept(&name)?,
+            name: interned(&name)?,
             programs,
             object: object.clone().unbind(),
             errors: Arc::clone(&errors),
@@ -184,10 +184,10 @@ impl Control {
     }
 
     fn ask(&self, program: Option<&str>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-        let program = program.map(kept).transpose()?;
+        let program = program.map(interned).transpose()?;
         let mut named = Vec::new();
         for (name, value) in fields.into_iter().flatten() {
-            named.push((kept(&name.extract::<String>()?)?, value.extract()?));
+            named.push((interned(&name.extract::<String>()?)?, value.extract()?));
         }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { program, fields: named });
         Ok(())

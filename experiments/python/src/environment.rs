@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The key by which Python names the league's links.
-const LEAGUE: &str = "\"league\"";
+const LEAGUE: &str = "league";
 
 /// Links of `algorithm`, `aurora`, `mocc` or `aurora-published`; `family` is JSON and replaces its recipe's. Without `shared`, one flow
 /// learns.
@@ -26,21 +26,22 @@ pub(crate) fn links(algorithm: &str, family: Option<&str>, shared: bool) -> PyRe
             return Err(PyValueError::new_err(format!("nothing is learned for `{other}`; {known}")));
         }
     };
-    let mut recipe = recipe.map_err(|e| refused(&e))?;
+    let mut recipe = recipe.map_err(refused)?;
     let mut drawn = None;
     if let Some(text) = family {
-        if text.contains(LEAGUE) {
-            drawn = Some(serde_json::from_str::<Drawn>(text).map_err(|e| refused(&e))?.scenarios()?);
+        let named: serde_json::Value = serde_json::from_str(text).map_err(refused)?;
+        if named.get(LEAGUE).is_some() {
+            drawn = Some(serde_json::from_value::<Drawn>(named).map_err(refused)?.scenarios()?);
         } else {
-            recipe.family = serde_json::from_str(text).map_err(|e| refused(&e))?;
+            recipe.family = serde_json::from_value(named).map_err(refused)?;
         }
     }
     if !shared && let Family::Real(links) = recipe.family {
         recipe.family = Family::Real(RealLinks { shared: 0.0, ..links });
     }
-    let links = recipe.links().map_err(|e| refused(&e))?;
+    let links = recipe.links().map_err(refused)?;
     let Some(Scenarios { scenarios, rivals }) = drawn else { return Ok(links) };
-    let links = links.on(scenarios, rivals).map_err(|e| refused(&e))?;
+    let links = links.on(scenarios, rivals).map_err(refused)?;
     if !shared && links.most_learners() > 1 {
         return Err(PyValueError::new_err(
             "these links have several learning flows: `multi.FlowsEnv` takes them",
@@ -71,8 +72,8 @@ pub(crate) struct Flows {
 impl Flows {
     #[new]
     #[pyo3(signature = (algorithm, family=None, shared=false))]
-    fn new(algorithm: &str, family: Option<&str>, shared: bool) -> PyResult<Flows> {
-        let links = links(algorithm, family, shared)?;
+    fn new(py: Python<'_>, algorithm: &str, family: Option<&str>, shared: bool) -> PyResult<Flows> {
+        let links = py.detach(|| links(algorithm, family, shared))?;
         let spec = links.spec();
         Ok(Flows {
             features: spec.inputs().iter().map(|feature| feature.name.clone()).collect(),
@@ -94,7 +95,7 @@ impl Flows {
         py.detach(|| {
             let mut stepped = self.stepped();
             let ask = stepped.start(seed, max_steps);
-            told(&stepped, ask, row)
+            answer(&stepped, ask, row)
         })
     }
 
@@ -109,7 +110,7 @@ impl Flows {
         py.detach(|| {
             let mut stepped = self.stepped();
             let ask = stepped.step(action);
-            told(&stepped, ask, row)
+            answer(&stepped, ask, row)
         })
     }
 }
@@ -120,7 +121,8 @@ impl Flows {
     }
 }
 
-fn told(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
+/// Copies what the asking flow sees to where Python has it, and says who asks.
+fn answer(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
     let Some(Ask { agent, reward, last }) = ask else { return Ok(None) };
     write_row(stepped.observation(), row)?;
     Ok(Some((agent, reward, last)))

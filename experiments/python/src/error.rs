@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use std::fmt::Display;
 
 /// The input is at fault.
-pub(crate) fn refused(error: &dyn Display) -> PyErr {
+pub(crate) fn refused(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 

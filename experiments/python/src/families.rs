@@ -19,7 +19,7 @@ use std::sync::Arc;
 const MAX_LINKS: u32 = 4096;
 /// Links of each family unless asked for otherwise.
 const LINKS: u32 = 64;
-/// Payload and wire bytes of a full packet.
+/// Payload of a full packet.
 const MSS_BYTES: u64 = 1448;
 /// Packets that a link's queue has at least, so that a window finds room.
 const LEAST_QUEUE_PACKETS: usize = 1;
@@ -61,17 +61,17 @@ impl Drawn {
         let set = set.ok_or_else(|| PyValueError::new_err("set: `training` or `validation`"))?;
         if !(1..=MAX_LINKS).contains(&self.links) || self.league.is_empty() {
             return Err(PyValueError::new_err(format!(
-                "1 to {MAX_LINKS} links of a family or more are needed"
+                "1 to {MAX_LINKS} links of at least one family are needed"
             )));
         }
         let algorithms = ccplane_algs::all();
         let mut drawn = Scenarios { scenarios: Vec::new(), rivals: Vec::new() };
         for family in &self.league {
-            let family: Family = family.parse().map_err(|e| refused(&e))?;
+            let family: Family = family.parse().map_err(refused)?;
             for number in 0..self.links {
-                let link = Link::new(family, set, number).map_err(|e| refused(&e))?;
+                let link = Link::new(family, set, number).map_err(refused)?;
                 let plan = link.plan(&["aurora"], "sim", &algorithms, &Traces::default());
-                let scenario = drawn.scenario(&plan.map_err(|e| refused(&e))?, &algorithms);
+                let scenario = drawn.scenario(&plan.map_err(refused)?, &algorithms);
                 drawn.scenarios.push(scenario.map_err(|why| {
                     PyValueError::new_err(format!("links of `{}` are no environments: {why}", family.name()))
                 })?);

@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 const MAX_BYTES: usize = 16 << 20;
 
 /// The texts so far, and their bytes.
-static KEPT: Mutex<(Option<HashSet<&'static str>>, usize)> = Mutex::new((None, 0));
+static INTERNED: Mutex<(Option<HashSet<&'static str>>, usize)> = Mutex::new((None, 0));
 
-/// The text for as long as the process lives; the same one each time.
+/// Returns the text for as long as the process lives; the same one each time.
 ///
 /// # Errors
 /// There are too many.
-pub(crate) fn kept(text: &str) -> Result<&'static str, PyErr> {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let (texts, bytes) = &mut *kept;
+pub(crate) fn interned(text: &str) -> Result<&'static str, PyErr> {
+    let mut all = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (texts, bytes) = &mut *all;
     let texts = texts.get_or_insert_default();
     if let Some(&text) = texts.get(text) {
         return Ok(text);

@@ -37,12 +37,10 @@ pub(crate) fn policy_to_bytes<'py>(
     };
     let spec = links(algorithm, None, false)?.spec().clone();
     let actor = network(&actor, activation)?;
-    let widths = actor.widths();
-    let hidden = widths.get(1..widths.len() - 1).unwrap_or_default().to_vec();
-    let architecture = Architecture { inputs: spec.inputs().len(), hidden, activation, preference: None };
+    let architecture = Architecture::of(&actor);
     let provenance = Provenance { seed, steps, command, parent: None };
     let policy = Policy::new(architecture, actor, network(&critic, activation)?, log_std, spec, provenance);
-    let bytes = policy.and_then(|policy| policy.to_bytes()).map_err(|e| refused(&e))?;
+    let bytes = policy.and_then(|policy| policy.to_bytes()).map_err(refused)?;
     Ok(PyBytes::new(py, &bytes))
 }
 
@@ -58,7 +56,7 @@ fn network(layers: &Layers<'_>, activation: Activation) -> PyResult<Mlp> {
             activation: (n + 1 < count).then_some(activation),
         }
     };
-    Mlp::new(layers.iter().enumerate().map(dense).collect()).map_err(|e| refused(&e))
+    Mlp::new(layers.iter().enumerate().map(dense).collect()).map_err(refused)
 }
 
 /// A policy file's actor and critic, their hidden activation, and the logarithm of the actions' deviation.
@@ -67,7 +65,7 @@ pub(crate) fn read_policy<'py>(
     py: Python<'py>,
     path: PathBuf,
 ) -> PyResult<(LayersOut<'py>, LayersOut<'py>, &'static str, f32, String)> {
-    let policy = Policy::read(&path).map_err(|e| refused(&e))?;
+    let policy = Policy::read(&path).map_err(refused)?;
     let activation = match policy.architecture().activation {
         Activation::Tanh => "tanh",
         Activation::Relu => "relu",

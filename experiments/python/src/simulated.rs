@@ -75,7 +75,7 @@ pub(crate) fn simulate(
         let trace = |name: &str| traces.trace(name);
         let known = Known { algorithms: &algorithms, kernel: None, traces: &trace, cellular: None };
         let plan = Plan::parse(Path::new("plan"), plan, &known, Overrides::default());
-        let plan = plan.map_err(|e| refused(&e))?;
+        let plan = plan.map_err(refused)?;
         let mut runs = Vec::new();
         for repeat in 0..plan.repeats {
             for (n, scenario) in plan.scenarios.iter().enumerate() {
@@ -109,7 +109,7 @@ pub(crate) fn play_links(
 ) -> PyResult<Vec<String>> {
     let algorithms = with_built_in(hosted)?;
     let links = links.iter().map(|link| link.parse()).collect::<Result<Vec<Link>, _>>();
-    let links = links.map_err(|e| refused(&e))?;
+    let links = links.map_err(refused)?;
     let fixture = |link: &Link, name: &String| Fixture { link: *link, algorithm: name.clone() };
     let of_link = |link| names.iter().map(move |name| fixture(link, name));
     let fixtures: Vec<Fixture> = links.iter().flat_map(of_link).collect();
@@ -124,7 +124,7 @@ pub(crate) fn play_links(
 #[pyfunction]
 pub(crate) fn read_results(py: Python<'_>, path: PathBuf) -> PyResult<(String, Vec<String>)> {
     py.detach(|| {
-        let results = read(&path).map_err(|e| refused(&e))?;
+        let results = read(&path).map_err(refused)?;
         let runs = results.runs.iter().map(json).collect::<PyResult<_>>()?;
         Ok((json(&results.header)?, runs))
     })

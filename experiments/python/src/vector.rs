@@ -26,7 +26,7 @@ struct Lane {
 }
 
 /// The outcome of a step.
-struct Came {
+struct Outcome {
     reward: f64,
     truncated: bool,
 }
@@ -49,22 +49,23 @@ impl Lane {
     }
 
     /// Takes a step. Where the episode ends without another question, what was seen last stays.
-    fn step(&mut self, action: f32, row: &mut [f32]) -> PyResult<Came> {
+    fn step(&mut self, action: f32, row: &mut [f32]) -> PyResult<Outcome> {
         let Some(Ask { reward, last, .. }) = self.stepped.step(action) else {
             self.over = true;
-            return Ok(Came { reward: 0.0, truncated: true });
+            return Ok(Outcome { reward: 0.0, truncated: true });
         };
         self.over = last;
         write_row(self.stepped.observation(), row)?;
-        Ok(Came { reward: reward.map_or(0.0, f64::from), truncated: last })
+        Ok(Outcome { reward: reward.map_or(0.0, f64::from), truncated: last })
     }
 }
 
-/// The vector's arrays, and whether episodes start anew within the step that ends them.
+/// The vector's arrays, which a step writes to.
 struct Arrays<'a> {
     observations: &'a mut [f32],
     rewards: &'a mut [f64],
     truncated: &'a mut [bool],
+    /// Where it is given, episodes start anew within the step that ends them, and what they saw last goes there.
     last: Option<&'a mut [f32]>,
 }
 
@@ -80,11 +81,17 @@ pub(crate) struct Vector {
 impl Vector {
     #[new]
     #[pyo3(signature = (algorithm, count, max_steps, family=None))]
-    fn new(algorithm: &str, count: usize, max_steps: usize, family: Option<&str>) -> PyResult<Vector> {
+    fn new(
+        py: Python<'_>,
+        algorithm: &str,
+        count: usize,
+        max_steps: usize,
+        family: Option<&str>,
+    ) -> PyResult<Vector> {
         if !(1..=MAX_LANES).contains(&count) {
             return Err(PyValueError::new_err(format!("{count} environments, 1 to {MAX_LANES} are allowed")));
         }
-        let links = links(algorithm, family, false)?;
+        let links = py.detach(|| links(algorithm, family, false))?;
         let lane = |n: usize| Lane {
             stepped: Stepped::new(links.clone()),
             given: None,
@@ -159,9 +166,9 @@ impl Vector {
                 (rewards[n], truncated[n]) = (0.0, false);
                 continue;
             }
-            let came = lane.step(actions[n], row)?;
-            (rewards[n], truncated[n]) = (came.reward, came.truncated);
-            if let (true, Some(last)) = (came.truncated, &mut last) {
+            let outcome = lane.step(actions[n], row)?;
+            (rewards[n], truncated[n]) = (outcome.reward, outcome.truncated);
+            if let (true, Some(last)) = (outcome.truncated, &mut last) {
                 last[n * self.width..(n + 1) * self.width].copy_from_slice(row);
                 lane.start(self.max_steps, row)?;
             }

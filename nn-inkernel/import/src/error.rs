@@ -46,7 +46,7 @@ pub enum ImportError {
     #[error(transparent)]
     Network(#[from] MlpError),
     /// A file without the names of layers.
-    #[error("no pair of tensors NAME.weight and NAME.bias{}; there are {}", of(prefix), names.join(", "))]
+    #[error("no pair of tensors NAME.weight and NAME.bias{}; there are {}", under(prefix), names.join(", "))]
     NoLayers { prefix: String, names: Vec<String> },
     /// Activations do not stand in the file.
     #[error("a safetensors file does not say its activation: tanh or relu")]
@@ -56,6 +56,6 @@ pub enum ImportError {
 /// The operators that are taken.
 pub(crate) const KNOWN: [&str; 7] = ["Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten"];
 
-fn of(prefix: &str) -> String {
+fn under(prefix: &str) -> String {
     if prefix.is_empty() { String::new() } else { format!(" under `{prefix}`") }
 }

@@ -93,8 +93,11 @@ impl<'a> Reader<'a> {
 
     fn append(&self, chain: &mut Chain, node: &'a Node, value: &str) -> Result<(), ImportError> {
         let misplaced = |Misplaced(why)| unsupported(node, why);
-        let operator = if matches!(node.domain.as_str(), "" | "ai.onnx") { &*node.operator } else { "" };
-        match operator {
+        let operator = match node.domain.as_str() {
+            "" | "ai.onnx" => node.operator.clone(),
+            domain => format!("{domain}.{}", node.operator),
+        };
+        match operator.as_str() {
             "Gemm" => self.gemm(chain, node, value),
             "MatMul" => {
                 let (inputs, outputs, weights) = self.weights(node, value, false)?;
@@ -104,7 +107,7 @@ impl<'a> Reader<'a> {
             "Add" => {
                 let other = node.inputs.iter().find(|input| *input != value);
                 let other = other.ok_or_else(|| unsupported(node, "it adds a value to itself"))?;
-                chain.add(&self.numbers(other)?.values).map_err(misplaced)
+                chain.add(&self.row(other)?).map_err(misplaced)
             }
             "Tanh" => chain.activate(Activation::Tanh).map_err(misplaced),
             "Relu" => chain.activate(Activation::Relu).map_err(misplaced),
@@ -112,13 +115,7 @@ impl<'a> Reader<'a> {
             // An observation, or what a layer makes of it, is a row already.
             "Flatten" if int(node, "axis", 1) == 1 => Ok(()),
             "Flatten" => Err(unsupported(node, "only axis 1 leaves a row as it is")),
-            _ => {
-                let operator = match node.domain.as_str() {
-                    "" | "ai.onnx" => node.operator.clone(),
-                    domain => format!("{domain}.{}", node.operator),
-                };
-                Err(ImportError::Operator { operator, node: node.name.clone() })
-            }
+            _ => Err(ImportError::Operator { operator, node: node.name.clone() }),
         }
     }
 
@@ -132,9 +129,7 @@ impl<'a> Reader<'a> {
         let (inputs, outputs, weights) = self.weights(node, value, int(node, "transB", 0) != 0)?;
         chain.dense(inputs, outputs, weights, None);
         match node.inputs.get(2).filter(|name| !name.is_empty()) {
-            Some(bias) => {
-                chain.add(&self.numbers(bias)?.values).map_err(|Misplaced(why)| unsupported(node, why))
-            }
+            Some(bias) => chain.add(&self.row(bias)?).map_err(|Misplaced(why)| unsupported(node, why)),
             None => Ok(()),
         }
     }
@@ -162,6 +157,16 @@ impl<'a> Reader<'a> {
         }
         let turned = (0..columns).flat_map(|c| values.iter().skip(c).step_by(columns).copied()).collect();
         Ok((rows, columns, turned))
+    }
+
+    /// The numbers of a tensor that is one row.
+    fn row(&self, name: &str) -> Result<Vec<f32>, ImportError> {
+        let Numbers { dims, values } = self.numbers(name)?;
+        if dims.iter().rev().skip(1).any(|dim| *dim != 1) {
+            let why = format!("dimensions {dims:?}, what is added is one row");
+            return Err(ImportError::Tensor { name: name.to_owned(), why });
+        }
+        Ok(values)
     }
 
     fn numbers(&self, name: &str) -> Result<Numbers, ImportError> {
@@ -199,4 +204,48 @@ fn int(node: &Node, name: &str, default: i64) -> i64 {
 
 fn float(node: &Node, name: &str, default: f32) -> f32 {
     node.attributes.iter().find(|attribute| attribute.name == name).map_or(default, |found| found.float)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Value;
+
+    fn node(operator: &str, inputs: &[&str], output: &str) -> Node {
+        Node {
+            operator: operator.to_owned(),
+            inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            outputs: vec![output.to_owned()],
+            ..Node::default()
+        }
+    }
+
+    fn tensor(name: &str, dims: [i64; 2]) -> Tensor {
+        let floats = vec![0.5; (dims[0] * dims[1]) as usize];
+        Tensor { name: name.to_owned(), dims: dims.to_vec(), data_type: FLOAT, floats, ..Tensor::default() }
+    }
+
+    /// Reads a model that adds a tensor of these dimensions to a layer of two neurons.
+    fn added(dims: [i64; 2]) -> Result<Mlp, ImportError> {
+        let value = |name: &str| vec![Value { name: name.to_owned() }];
+        let graph = Graph {
+            nodes: vec![
+                node("MatMul", &["x", "w"], "a"),
+                node("Add", &["a", "b"], "c"),
+                node("Relu", &["c"], "d"),
+                node("MatMul", &["d", "v"], "y"),
+            ],
+            initializers: vec![tensor("w", [3, 2]), tensor("b", dims), tensor("v", [2, 1])],
+            inputs: value("x"),
+            outputs: value("y"),
+        };
+        onnx(&Model { graph: Some(graph) }.encode_to_vec())
+    }
+
+    #[test]
+    fn a_row_is_added_and_a_column_is_not() {
+        assert_eq!(added([1, 2]).unwrap().widths(), [3, 2, 1]);
+        let refused = added([2, 1]).unwrap_err();
+        assert!(matches!(&refused, ImportError::Tensor { name, .. } if name == "b"), "{refused}");
+    }
 }

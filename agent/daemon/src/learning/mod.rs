@@ -51,7 +51,7 @@ use ccplane_snapshot::Snapshot;
 use deployed::Deployments;
 use live::Live;
 use mailbox::{Mailbox, Poster};
-use outside::{Door, Outside};
+use outside::{LearnerSocket, Outside};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ struct PendingLearner {
     beginning: Option<Beginning>,
     view: LearnerView,
     /// Where a process that learns finds the agent.
-    door: Option<Door>,
+    socket: Option<LearnerSocket>,
 }
 
 /// All learners.
@@ -173,11 +173,10 @@ impl Learning {
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
             let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
-            let door = match (config.mode, &folder) {
-                (LearnMode::Outside, Some(folder)) => door(folder, algorithm.name()),
-                _ => None,
-            };
-            Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view, door })
+            // What is learned from targets is learned in this process, whatever the mode.
+            let is_outside = config.mode == LearnMode::Outside && !algorithm.is_supervised();
+            let socket = if is_outside { learner_socket(folder.as_ref(), algorithm.name()) } else { None };
+            Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view, socket })
         };
         Ok(Learning {
             pending: algorithms.iter().filter(|_| on).filter_map(pending_learner).collect(),
@@ -203,12 +202,12 @@ impl Learning {
     /// Starts the threads; `ask` asks the loops, and says whether it reached one.
     pub(crate) fn start(self, ask: impl Fn(Ask) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
-        for PendingLearner { algorithm, policy, beginning, view, door } in self.pending {
+        for PendingLearner { algorithm, policy, beginning, view, socket } in self.pending {
             let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
             let unkept = |error: &OwnedError| warn!(algorithm = name, %error, "what it learns is not kept");
             let folder = self.folder.as_ref().and_then(|f| f.reopen().inspect_err(unkept).ok());
             let (mode, noise) = (self.mode, self.noise);
-            let make = move || learner(mode, algorithm, &policy, beginning, noise, folder, door);
+            let make = move || learner(mode, algorithm, &policy, beginning, noise, folder, socket);
             let (mailbox, log) = (view.mailbox.clone(), self.log.clone());
             let ask = move |wish| {
                 ask(match wish {
@@ -230,9 +229,13 @@ impl Learning {
 }
 
 /// Where a process that learns for an algorithm finds the agent; without it nothing is learned.
-fn door(folder: &Folder, algorithm: &str) -> Option<Door> {
+fn learner_socket(folder: Option<&Folder>, algorithm: &str) -> Option<LearnerSocket> {
+    let Some(folder) = folder else {
+        warn!(algorithm, "no process can learn for it: there is no folder for its socket");
+        return None;
+    };
     let closed = |error| warn!(algorithm, %error, "no process can learn for it");
-    Door::open(folder.path(), algorithm).map_err(closed).ok()
+    LearnerSocket::open(folder.path(), algorithm).map_err(closed).ok()
 }
 
 /// An algorithm as its first rule configures it: a twin's flows are all alike.
@@ -268,7 +271,7 @@ fn learner(
     beginning: Option<Beginning>,
     noise: f32,
     folder: Option<Folder>,
-    door: Option<Door>,
+    socket: Option<LearnerSocket>,
 ) -> Option<Box<dyn Learn>> {
     let name = algorithm.name();
     let unreadable = |error: &dyn std::fmt::Display| {
@@ -290,7 +293,7 @@ fn learner(
         _ if algorithm.is_supervised() => {
             Some(Box::new(Supervised::new(name, deployments, seed, Meter::Thread)))
         }
-        LearnMode::Outside => Some(Box::new(Outside::new(name, deployments, door?))),
+        LearnMode::Outside => Some(Box::new(Outside::new(name, deployments, socket?))),
         LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed, Meter::Thread))),
         LearnMode::Live => match Live::new(name, deployments, noise, seed, Meter::Thread) {
             Ok(live) => Some(Box::new(live)),

@@ -24,6 +24,7 @@ use ccplane_snapshot::Hash;
 use nix::sys::socket::{Backlog, SockFlag, SockType, listen};
 use peer::{Peer, PeerError};
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +32,8 @@ use tracing::{info, warn};
 
 /// Rows that wait for the process; of more, all are forgotten.
 const MAX_ROWS: usize = 4096;
+/// Deployments that are remembered, at most: each datapath has its own.
+const MAX_DEPLOYMENTS: usize = 256;
 /// The socket's name after the algorithm's.
 const SOCKET: &str = "learner";
 /// The verdict on an offer that no loop of the agent could be asked to try.
@@ -38,23 +41,23 @@ const NOT_ASKED: &str = "not-asked";
 
 /// A socket that processes find, and that is gone when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct LearnerSocket {
     listener: UnixListener,
     _name: SocketName,
 }
 
-impl Door {
+impl LearnerSocket {
     /// Binds `ALGORITHM.learner` in `folder`, replacing the socket that a dead agent left.
     ///
     /// # Errors
     /// The folder is not ours alone, or the path cannot be bound.
-    pub(crate) fn open(folder: &Path, algorithm: &str) -> Result<Door, SocketError> {
+    pub(crate) fn open(folder: &Path, algorithm: &str) -> Result<LearnerSocket, SocketError> {
         let path = folder.join(format!("{algorithm}.{SOCKET}"));
         let mut name = SocketName::new(&path, Others::Nothing)?;
         let socket = name.bind(SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
         let io = |source| SocketError::io("listen on", &path, source);
         listen(&socket, Backlog::MAXCONN).map_err(|errno| io(errno.into()))?;
-        Ok(Door { listener: UnixListener::from(socket), _name: name })
+        Ok(LearnerSocket { listener: UnixListener::from(socket), _name: name })
     }
 }
 
@@ -71,9 +74,9 @@ struct RowOut {
     action: f32,
     /// The worth of the interval that ended, which the action of the flow's row before led to.
     reward: f32,
-    /// Whether the flow's row before this one is there.
+    /// Whether no row is missing between the flow's row before and this one. That row may be from before the process came.
     follows: bool,
-    /// Whether the policy decided that was sent last, not one on trial or before it.
+    /// Whether the policy that was sent last decided, not one on trial or one before it.
     current: bool,
 }
 
@@ -83,11 +86,11 @@ struct DecisionOut<'a> {
     verdict: &'a str,
     /// The verdict's reason in words.
     why: String,
-    /// Whether it is on what the process offered last.
+    /// Whether it is on a policy that a process offered.
     offered: bool,
 }
 
-/// Why an offer is none.
+/// Why an offer is refused.
 #[derive(Debug, thiserror::Error)]
 enum OfferError {
     #[error(transparent)]
@@ -101,35 +104,35 @@ enum OfferError {
 /// Offers what a process has learned.
 pub(crate) struct Outside {
     name: &'static str,
-    door: Door,
+    socket: LearnerSocket,
     peer: Option<Peer>,
     deployments: Deployments,
     states: States,
     rows: Vec<RowOut>,
     flows: FlowNumbers,
-    /// The deployment of what the process was sent last, once it is known.
-    deployed: Option<u32>,
+    /// The snapshots of recent deployments, by the numbers that rows name these by; latest last.
+    deployed: VecDeque<(u32, Hash)>,
     /// The snapshot whose policy the process was sent.
     sent: Option<Hash>,
     /// The snapshot that waits for a verdict.
     offered: Option<Hash>,
     /// Whether it comes from the process that is here now.
     is_its_own: bool,
-    /// An offer that waits until the one before is decided, and its stability.
+    /// An offer that waits until the one before is decided, and its stability; a later offer replaces it.
     waiting: Option<(Policy, f64)>,
 }
 
 impl Outside {
-    pub(crate) fn new(name: &'static str, deployments: Deployments, door: Door) -> Outside {
+    pub(crate) fn new(name: &'static str, deployments: Deployments, socket: LearnerSocket) -> Outside {
         Outside {
             name,
-            door,
+            socket,
             peer: None,
             deployments,
             states: States::default(),
             rows: Vec::new(),
             flows: FlowNumbers::default(),
-            deployed: None,
+            deployed: VecDeque::new(),
             sent: None,
             offered: None,
             is_its_own: false,
@@ -145,7 +148,7 @@ impl Outside {
 
     /// Lets the newest process in, which takes the place of the one before.
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.door.listener.accept() {
+        while let Ok((stream, _)) = self.socket.listener.accept() {
             match Peer::new(stream) {
                 Ok(peer) => {
                     info!(algorithm = self.name, "a process learns");
@@ -158,9 +161,11 @@ impl Outside {
         }
     }
 
-    /// Sends what there is to be told, and takes offers. An error ends the process's say.
+    /// Takes an offer, and sends what there is to be told. An error ends the process's say.
     fn talk(&mut self) -> Result<(), PeerError> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
+        // Before anything is sent: an offer counts, even if its process has ended since.
+        let offered = peer.read()?;
         let active = self.deployments.snapshot().hash();
         if self.sent != Some(active) {
             peer.queue(peer::POLICY, &self.deployments.policy().to_bytes()?)?;
@@ -170,11 +175,10 @@ impl Outside {
             peer.queue_json(peer::ROWS, &self.rows)?;
             self.rows.clear();
         }
-        peer.write()?;
-        let Some(content) = peer.read()? else { return Ok(()) };
-        match self.offer(&content) {
-            Ok(offer) => self.waiting = Some(offer),
-            Err(error) => {
+        match offered.map(|content| self.offer(&content)) {
+            None => {}
+            Some(Ok(offer)) => self.waiting = Some(offer),
+            Some(Err(error)) => {
                 info!(algorithm = self.name, %error, "a learning process's offer is refused");
                 self.tell(&DecisionOut { verdict: "refused", why: error.to_string(), offered: true })?;
             }
@@ -235,6 +239,7 @@ impl Outside {
 
 impl Learn for Outside {
     fn take(&mut self, from: LoopId, batch: &Batch) {
+        let active = self.deployments.snapshot().hash();
         for (flow, row) in &batch.rows {
             if row.inputs.len() != self.deployments.policy().architecture().inputs {
                 continue;
@@ -255,16 +260,25 @@ impl Learn for Outside {
                 action: row.action_q16 as f32 / ONE_Q16,
                 reward: row.reward,
                 follows: row.follows && !is_new,
-                current: self.deployed == Some(row.snapshot),
+                current: self.deployed.contains(&(row.snapshot, active)),
             });
         }
     }
 
     fn on_decision(&mut self, decision: &Decision) {
+        let before = self.deployments.snapshot().hash();
         self.deployments.on_decision(decision);
-        let is_active = decision.snapshot == Some(self.deployments.snapshot().hash());
-        if is_active && let Some(uid) = decision.uid {
-            self.deployed = Some(uid.0);
+        if self.deployments.snapshot().hash() != before {
+            // Rows that wait are sent after the new policy, which did not decide them.
+            self.rows.iter_mut().for_each(|row| row.current = false);
+        }
+        if let (Some(uid), Some(hash)) = (decision.uid, decision.snapshot)
+            && !self.deployed.contains(&(uid.0, hash))
+        {
+            if self.deployed.len() >= MAX_DEPLOYMENTS {
+                self.deployed.pop_front();
+            }
+            self.deployed.push_back((uid.0, hash));
         }
         let offered = self.offered.is_some() && decision.snapshot == self.offered;
         let (verdict, why) = (decision.verdict.name(), decision.verdict.to_string());

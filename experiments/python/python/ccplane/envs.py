@@ -133,7 +133,8 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
         if seed is None:
             seeds: list[int | None] = [None] * self.num_envs
         else:
-            seeds = [seed + n for n in range(self.num_envs)] if isinstance(seed, int) else list(seed)
+            # One number may be of NumPy's, too.
+            seeds = [int(seed) + n for n in range(self.num_envs)] if np.ndim(seed) == 0 else list(seed)
         self._native.reset(seeds, self._observations)
         return self._own(self._observations), {}
 

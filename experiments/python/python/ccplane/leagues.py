@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from os import PathLike
@@ -50,8 +51,6 @@ def league(
         lines = _native.play_links(drawn, names, hosted(own), cores or os.cpu_count() or 1, traces)
     if out is not None:
         Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    import json
-
     return pandas.DataFrame([json.loads(line) for line in lines])
 
 

@@ -43,7 +43,8 @@ class Batch:
     actions: NDArray[np.float32]
     #: (rows) float32: the worth of the interval that ended, which the flow's action before this one led to.
     rewards: NDArray[np.float32]
-    #: (rows) bool: whether the flow's row before this one is there, so that the reward is what came of it.
+    #: (rows) bool: whether no row is missing between the flow's row before and this one, so that the reward is what came of that
+    #: row's action. That row may be of an earlier batch, or from before this process came.
     follows: NDArray[np.bool_]
     #: (rows) bool: whether the policy that flows decide by acted, not one on trial or before it.
     current: NDArray[np.bool_]
@@ -59,7 +60,7 @@ class Evaluation:
 
     #: Whether tuning has converged, so that the policy may be offered.
     converged: bool
-    #: The measure that says so, which the agent's decision log shows.
+    #: The measure that says so, a finite number, which the agent's decision log shows.
     stability: float
     #: (rows) float32: the policy's mean actions on the observations that were asked for.
     outputs: NDArray[np.float32]
@@ -85,7 +86,10 @@ class Learner(ABC):
         """Learns from a batch."""
 
     def decided(self, verdict: str, why: str, offered: bool) -> None:
-        """Hears what the agent decided on a snapshot: such as `promoted`, `rolled-back`, `refused`; whether it was this learner's."""
+        """Hears what the agent decided on a snapshot: such as `promoted`, `rolled-back`, `refused`; whether it was this learner's.
+
+        While an offer is on trial the next one waits. One that a later one replaces meanwhile is never decided on.
+        """
 
 
 def serve(
@@ -94,7 +98,7 @@ def serve(
     """Connects to an agent and learns until it ends, or `until` says so after a message.
 
     Args:
-        path: the agent's socket, `policies/ALGORITHM.learner` in its run directory.
+        path: the agent's socket, `policies/ALGORITHM.learner` in its run directory; of `quic serve`, in the folder of `--keep`.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect(str(path))
@@ -115,7 +119,8 @@ def _hear(stream: socket.socket, learner: Learner, kind: bytes, content: bytes) 
         learner.adapt(batch)
         evaluation = learner.evaluate(batch.observations)
         if evaluation.converged:
-            offer = struct.pack("<d", evaluation.stability) + _file(learner.freeze())
+            frozen = learner.freeze().to_bytes(command="ccplane.learning")
+            offer = struct.pack("<d", evaluation.stability) + frozen
             stream.sendall(struct.pack("<I", len(offer) + 1) + b"O" + offer)
     else:
         raise ValueError(f"a message of kind {kind!r}: the agent is of another version")
@@ -161,10 +166,3 @@ def _policy(content: bytes) -> Policy:
         path = Path(folder) / "policy.safetensors"
         path.write_bytes(content)
         return policies.read(path)
-
-
-def _file(policy: Policy) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.safetensors"
-        policy.write(path, command="ccplane.learning")
-        return path.read_bytes()

@@ -19,6 +19,8 @@ from ccplane.envs import MAX_STEPS, family_text, spaces
 
 #: Links that are all shared by two to four flows, which differ in start and round trip.
 SHARED = {"family": "real", "shared": 1.0, "flows": [2, 4]}
+#: Episodes in a row in which no flow asks, at most.
+MAX_SILENT = 64
 
 
 class FlowsEnv(AECEnv[str, NDArray[np.float32], NDArray[np.float32] | None]):
@@ -66,11 +68,13 @@ class FlowsEnv(AECEnv[str, NDArray[np.float32], NDArray[np.float32] | None]):
         self.terminations, self.truncations = {}, {}
         self.infos, self._seen = {}, {}
         self._skip_agent_selection = None
-        asked = None
-        while asked is None:
+        for _ in range(MAX_SILENT):
             seed = int(self._seeds.integers(2**63)) if seed is None else seed
             asked, seed = self._native.start(seed, self.max_steps, self._buffer), None
-        self._take(asked)
+            if asked is not None:
+                self._take(asked)
+                return
+        raise RuntimeError(f"in {MAX_SILENT} episodes no flow asked for an action")
 
     def observe(self, agent: str) -> NDArray[np.float32]:
         """What the flow saw when it last asked."""

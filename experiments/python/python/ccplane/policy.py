@@ -38,15 +38,18 @@ class Policy:
         """What the critic says that an observation is worth."""
         return float(_forward(self.critic, self.activation, observation))
 
+    def to_bytes(self, *, seed: int = 0, steps: int = 0, command: str = "Python") -> bytes:
+        """A policy file's content, with the seed, the steps and the command that it came from."""
+        actor, critic = _layers(self.actor), _layers(self.critic)
+        return _native.policy_to_bytes(
+            self.algorithm, actor, critic, self.activation, self.log_std, seed, steps, command
+        )
+
     def write(
         self, path: str | PathLike[str], *, seed: int = 0, steps: int = 0, command: str = "Python"
     ) -> None:
         """Writes a policy file, with the seed, the steps and the command that it came from."""
-        actor, critic = _layers(self.actor), _layers(self.critic)
-        data = _native.policy_to_bytes(
-            self.algorithm, actor, critic, self.activation, self.log_std, seed, steps, command
-        )
-        Path(path).write_bytes(data)
+        Path(path).write_bytes(self.to_bytes(seed=seed, steps=steps, command=command))
 
 
 def read(path: str | PathLike[str]) -> Policy:

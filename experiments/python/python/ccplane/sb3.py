@@ -37,12 +37,14 @@ class VecEnv(Base):
         self._actions = np.zeros(num_envs, np.float32)
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self.reset_infos = [{} for _ in range(num_envs)]
+        self._seeded = False
 
     def reset(self) -> NDArray[np.float32]:
-        """Starts an episode in each, of the seeds that `seed` set."""
+        """Starts an episode in each, of the seeds that `seed` set, or each one's next."""
         seeds: list[int | None] = list(self._seeds)
-        if all(seed is None for seed in seeds) and not self._lengths.any():
+        if not self._seeded and all(seed is None for seed in seeds):
             seeds = [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs, np.uint64)]
+        self._seeded = True
         self._native.reset(seeds, self._observations)
         self._reset_seeds()
         self._returns[:] = 0

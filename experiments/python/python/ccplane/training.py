@@ -7,7 +7,7 @@ A recipe is a TOML file::
     seed = 1
     steps = 200000          # decisions to learn from
     out = "policies"        # the directory of what comes of it
-    environments = 16       # stepped together; for rllib, in each worker
+    environments = 16       # sb3 and rllib: stepped together; for rllib, in each worker
     workers = 2             # rllib's processes that step environments
 
     [links]                 # sb3 and rllib: in place of the algorithm's own, as `Env` takes them
@@ -46,6 +46,8 @@ from ccplane.policy import Layer, Policy, linear_layers
 
 #: Hidden widths of actor and critic, by algorithm.
 HIDDEN = {"aurora": (32, 16), "aurora-published": (32, 16), "mocc": (64, 32)}
+#: Keys that our PPO, which trains by its own command, does not take.
+OF_OTHERS = {"links", "ppo", "environments", "workers"}
 
 
 @dataclass(frozen=True)
@@ -87,21 +89,21 @@ class Recipe:
 
 
 class RecipeError(ValueError):
-    """A recipe that is none."""
+    """A recipe that cannot be followed."""
 
 
 def recipe(path: str | PathLike[str]) -> Recipe:
     """Reads a recipe."""
     table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    given = set(table)
     ppo = _checked(Ppo, table.pop("ppo", {}), "ppo.")
-    read = _checked(Recipe, table | {"ppo": Ppo(**ppo)}, "")
-    made = Recipe(**read)
+    made = Recipe(**_checked(Recipe, table | {"ppo": Ppo(**ppo)}, ""))
     if made.trainer not in TRAINERS:
         raise RecipeError(f"trainer = {made.trainer!r}; there are {', '.join(TRAINERS)}")
     if made.algorithm not in HIDDEN:
         raise RecipeError(f"algorithm = {made.algorithm!r}; there are {', '.join(HIDDEN)}")
-    if made.trainer == "ppo" and made.links is not None:
-        raise RecipeError("links: our PPO trains on the algorithm's own")
+    for key in sorted(given & OF_OTHERS if made.trainer == "ppo" else ()):
+        raise RecipeError(f"{key}: our PPO has the algorithm's own")
     return made
 
 

@@ -55,6 +55,7 @@ def test_vector_environments_are_single_ones_side_by_side():
     observations, _ = vector.reset(seed=11)
     for n, single in enumerate(singles):
         np.testing.assert_array_equal(observations[n], single.reset(seed=11 + n)[0])
+    np.testing.assert_array_equal(vector.reset(seed=np.int64(11))[0], observations)
     rng, over = np.random.default_rng(5), [False] * count
     ended = 0
     for _ in range(3 * max_steps):

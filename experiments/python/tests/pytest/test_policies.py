@@ -52,6 +52,8 @@ def test_recipes_say_what_is_wrong(tmp_path):
     assert refused("[ppo]\nrate = 1").startswith("no key ppo.rate")
     assert "there are ppo, sb3, rllib" in refused('trainer = "dqn"')
     assert "links" in refused('[links]\nfamily = "real"')
+    assert refused("environments = 4").startswith("environments: ")
+    assert refused("[ppo]\ngamma = 0.9").startswith("ppo: ")
 
 
 def test_our_own_trainer_trains_by_a_recipe(tmp_path):

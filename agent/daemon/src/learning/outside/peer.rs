@@ -41,22 +41,22 @@ pub(super) enum PeerError {
 /// A process that is connected to the agent's socket.
 pub(super) struct Peer {
     stream: UnixStream,
-    /// Bytes to be sent, and how many of them are.
-    out: Vec<u8>,
+    /// Bytes to send, and how many of them the socket has taken.
+    outgoing: Vec<u8>,
     sent: usize,
-    /// Bytes that were received and not taken as messages yet.
-    received: Vec<u8>,
+    /// Bytes that were read and are no whole message yet.
+    incoming: Vec<u8>,
 }
 
 impl Peer {
     pub(super) fn new(stream: UnixStream) -> io::Result<Peer> {
         stream.set_nonblocking(true)?;
-        Ok(Peer { stream, out: Vec::new(), sent: 0, received: Vec::new() })
+        Ok(Peer { stream, outgoing: Vec::new(), sent: 0, incoming: Vec::new() })
     }
 
-    /// Whether all was taken that it was sent.
+    /// Whether the process's socket has taken all that was queued.
     pub(super) fn is_idle(&self) -> bool {
-        self.out.is_empty()
+        self.outgoing.is_empty()
     }
 
     pub(super) fn queue_json(&mut self, kind: u8, content: &impl Serialize) -> Result<(), PeerError> {
@@ -65,21 +65,21 @@ impl Peer {
 
     /// Puts a message behind those that wait.
     pub(super) fn queue(&mut self, kind: u8, content: &[u8]) -> Result<(), PeerError> {
-        let found = self.out.len() + content.len();
+        let found = self.outgoing.len() + content.len();
         if found > MAX_WAITING_BYTES {
             return Err(PeerError::Hung { found });
         }
         let length = u32::try_from(content.len() + 1).map_err(|_| PeerError::Long { found })?;
-        self.out.extend_from_slice(&length.to_le_bytes());
-        self.out.push(kind);
-        self.out.extend_from_slice(content);
+        self.outgoing.extend_from_slice(&length.to_le_bytes());
+        self.outgoing.push(kind);
+        self.outgoing.extend_from_slice(content);
         Ok(())
     }
 
     /// Sends what the socket takes now.
     pub(super) fn write(&mut self) -> Result<(), PeerError> {
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+        while self.sent < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[self.sent..]) {
                 Ok(0) => return Err(PeerError::Left),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -87,7 +87,7 @@ impl Peer {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.out.clear();
+        self.outgoing.clear();
         self.sent = 0;
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Peer {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(PeerError::Left),
                 Ok(count) => {
-                    self.received.extend_from_slice(&piece[..count]);
+                    self.incoming.extend_from_slice(&piece[..count]);
                     turn += count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
@@ -116,15 +116,15 @@ impl Peer {
 
     /// Takes the first message, where all of it is there.
     fn whole(&mut self) -> Result<Option<Vec<u8>>, PeerError> {
-        let Some(length) = self.received.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let Some(length) = self.incoming.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let found = u32::from_le_bytes(*length) as usize;
         if !(1..=MAX_MESSAGE_BYTES).contains(&found) {
             return Err(PeerError::Long { found });
         }
-        if self.received.len() < LENGTH_BYTES + found {
+        if self.incoming.len() < LENGTH_BYTES + found {
             return Ok(None);
         }
-        let mut message = self.received.drain(..LENGTH_BYTES + found).skip(LENGTH_BYTES);
+        let mut message = self.incoming.drain(..LENGTH_BYTES + found).skip(LENGTH_BYTES);
         match message.next() {
             Some(OFFER) => Ok(Some(message.collect())),
             Some(kind) => Err(PeerError::Kind { found: kind }),

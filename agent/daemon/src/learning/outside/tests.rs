@@ -24,8 +24,8 @@ fn set_up() -> Lab {
     let (policy, snapshot) = policy_and_snapshot(1);
     let hash = snapshot.hash();
     let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
-    let door = Door::open(folder.path(), "aurora").unwrap();
-    let mut outside = Outside::new("aurora", deployments, door);
+    let socket = LearnerSocket::open(folder.path(), "aurora").unwrap();
+    let mut outside = Outside::new("aurora", deployments, socket);
     outside.on_decision(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
     Lab { outside, policy, folder }
 }
@@ -148,6 +148,10 @@ fn what_does_not_fit_is_refused_and_says_why() {
     let (kind, content) = receive(&mut stream);
     assert_eq!((kind, json(&content)["verdict"].as_str()), (b'D', Some("refused")));
     assert!(json(&content)["why"].as_str().unwrap().contains("safetensors"));
+    let endless_measure = [&f64::NAN.to_le_bytes()[..], &lab.policy.to_bytes().unwrap()].concat();
+    send(&mut stream, b'O', &endless_measure);
+    assert!(lab.step().is_none());
+    assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("finite"));
     let architecture = ccplane_learn::Architecture { hidden: vec![8], ..lab.policy.architecture().clone() };
     let small = Policy::initial(architecture, lab.policy.spec().clone(), 0.0, 1).unwrap();
     offer(&mut stream, &small);
@@ -222,4 +226,33 @@ fn a_process_that_is_killed_hung_or_talks_nonsense_harms_nothing() {
     lab.step();
     assert!(lab.outside.peer.is_none());
     assert_eq!(receive(&mut lab.connect()).0, b'P');
+}
+
+#[test]
+fn an_offer_outlives_its_process() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    lab.rows(100, 0.0);
+    let other = lab.other();
+    offer(&mut stream, &other);
+    drop(stream);
+    assert!(lab.step().is_some());
+    assert!(lab.outside.peer.is_none());
+}
+
+#[test]
+fn rows_are_current_by_any_datapaths_deployment() {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    receive(&mut stream);
+    let hash = lab.outside.deployments.snapshot().hash();
+    let elsewhere = Decision { uid: Some(SnapshotUid(DEPLOYED + 1)), ..decided(hash, Verdict::Pushed) };
+    lab.outside.on_decision(&elsewhere);
+    lab.rows(3, 0.0);
+    // The decision goes out first, then rows.
+    lab.step();
+    lab.step();
+    assert_eq!(receive(&mut stream).0, b'D');
+    let (kind, content) = receive(&mut stream);
+    assert_eq!((kind, json(&content)[0]["current"].as_bool()), (b'R', Some(true)));
 }

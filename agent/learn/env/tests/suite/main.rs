@@ -3,3 +3,4 @@
 
 mod exact;
 mod nudge;
+mod stepped;

@@ -111,12 +111,7 @@ fn policy(actor: Mlp, spec: PolicySpec) -> Result<Policy, PolicyError> {
         ..layer.clone()
     };
     let critic = Mlp::new(actor.layers().iter().map(nothing).collect())?;
-    let widths = actor.widths();
-    let hidden = widths.get(1..widths.len() - 1).unwrap_or_default().to_vec();
-    let activation = actor.layers()[0].activation.unwrap_or(Activation::Tanh);
-    let inputs = actor.layers()[0].inputs;
-    let architecture = Architecture { inputs, hidden, activation, preference: None };
-    Policy::new(architecture, actor, critic, 0.0, spec, ccplane_learn::Provenance::default())
+    Policy::new(Architecture::of(&actor), actor, critic, 0.0, spec, ccplane_learn::Provenance::default())
 }
 
 /// The links that the command names by which the policy was made.

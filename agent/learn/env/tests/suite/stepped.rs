@@ -1,5 +1,4 @@
 //! Environments stepped from outside against those that ask.
-#![allow(clippy::unwrap_used)]
 
 use ccplane_env::recipe::Recipe;
 use ccplane_env::{Ask, Links, Stepped};
