@@ -159,7 +159,7 @@ fn bottleneck(link: &PlanLink) -> Result<EnvLink, &'static str> {
             from_ns: at_ms * NS_PER_MS,
             bytes_per_s: bit_per_s / 8,
             delay_ns: added_us * NS_PER_US,
-            loss_q32: (u64::from(now.loss_ppm) * (1 << 32) / 1_000_000) as u32,
+            loss_q32: u32::try_from(u64::from(now.loss_ppm) * (1 << 32) / 1_000_000).unwrap_or(u32::MAX),
         })
     };
     let times = std::iter::once(0).chain(link.changes.iter().map(|change| change.at_ms));

@@ -17,7 +17,7 @@ pub use onnx::onnx;
 pub use tensors::safetensors;
 
 /// Bytes of a model's file, at most.
-pub const MAX_BYTES: usize = 64 << 20;
+pub const MAX_BYTES: usize = 16 << 20;
 /// Steps from a model's input to its output, at most.
 pub const MAX_STEPS: usize = 64;
 /// Numbers of one tensor, at most.

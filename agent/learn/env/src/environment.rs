@@ -56,9 +56,9 @@ impl Links {
         let algorithms: Vec<Prepared> =
             learner.into_iter().chain(rivals.into_iter().map(Prepared::new)).collect::<Result<_, _>>()?;
         let named = scenarios.iter().flat_map(|scenario| &scenario.flows).map(|flow| flow.algorithm);
-        let (found, known) = (named.max(), algorithms.len());
-        if found.is_none_or(|found| found >= known) {
-            return Err(EnvError::Scenarios { found, known });
+        let (found, known) = (named.max().ok_or(EnvError::NoFlows)?, algorithms.len());
+        if found >= known {
+            return Err(EnvError::Algorithm { found, known });
         }
         Ok(Links { given: Some(scenarios.into()), algorithms, ..self })
     }

@@ -54,9 +54,12 @@ pub enum EnvError {
     /// The algorithm has one reward, whatever is preferred.
     #[error("{algorithm} takes no preference: {source}")]
     Preference { algorithm: &'static str, source: ParameterError },
-    /// No scenarios, or a flow of an algorithm that there is not.
-    #[error("scenarios name algorithms up to {found:?}; there are {known}")]
-    Scenarios { found: Option<usize>, known: usize },
+    /// No scenario has a flow.
+    #[error("no scenario has a flow")]
+    NoFlows,
+    /// A flow of an algorithm that there is not.
+    #[error("a scenario's flow has algorithm {found}, counted from 0; there are {known}")]
+    Algorithm { found: usize, known: usize },
     /// A range of a family that is none, or goes beyond what is simulated.
     #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]
     Range { field: &'static str, low: f64, high: f64, min: f64, max: f64 },

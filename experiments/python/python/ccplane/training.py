@@ -25,7 +25,8 @@ A recipe is a TOML file::
     log_std = 0.7           # logarithm of the actions' deviation at first
 
 Whoever trains, the result is a policy file, `NAME.safetensors`, and its integers, `NAME.snapshot`, which an agent takes:
-`ccplane snapshot push`. What Ray runs on several machines is the same recipe after `ray.init(address=...)`.
+`ccplane snapshot push`. One of MOCC by sb3 or rllib knows no preferences, so that an agent does not learn on from it. What Ray runs on
+several machines is the same recipe after `ray.init(address=...)`.
 """
 
 from __future__ import annotations
