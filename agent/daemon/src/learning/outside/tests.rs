@@ -147,7 +147,8 @@ fn what_does_not_fit_is_refused_and_says_why() {
     assert!(lab.step().is_none());
     let (kind, content) = receive(&mut stream);
     assert_eq!((kind, json(&content)["verdict"].as_str()), (b'D', Some("refused")));
-    assert!(json(&content)["why"].as_str().unwrap().contains("safetensors"));
+    let why = json(&content)["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("bytes of header"), "{why}");
     let endless_measure = [&f64::NAN.to_le_bytes()[..], &lab.policy.to_bytes().unwrap()].concat();
     send(&mut stream, b'O', &endless_measure);
     assert!(lab.step().is_none());
@@ -157,9 +158,6 @@ fn what_does_not_fit_is_refused_and_says_why() {
     offer(&mut stream, &small);
     assert!(lab.step().is_none());
     assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("networks"));
-    send(&mut stream, b'O', &[&f64::NAN.to_le_bytes()[..], &lab.policy.to_bytes().unwrap()].concat());
-    assert!(lab.step().is_none());
-    assert!(json(&receive(&mut stream).1)["why"].as_str().unwrap().contains("finite"));
     // Too few states say nothing of what flows do.
     let mut fresh = set_up();
     let mut stream = fresh.connect();
