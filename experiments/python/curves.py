@@ -33,20 +33,22 @@ def main() -> None:
     parser.add_argument("--algorithm", default="aurora")
     parser.add_argument("--steps", type=int, nargs="+", default=[16_384, 65_536])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trainers", nargs="+", default=list(training.TRAINERS))
     arguments = parser.parse_args()
     rng = np.random.default_rng(1)
     for steps in arguments.steps:
         of = {}
-        for trainer in training.TRAINERS:
+        for trainer in arguments.trainers:
             seeds = range(1, arguments.seeds + 1)
             of[trainer] = np.array([worth(arguments.algorithm, trainer, steps, seed).mean() for seed in seeds])
             mean, deviation = of[trainer].mean(), of[trainer].std(ddof=1)
             print(f"CURVE {steps} steps, {trainer}: reward {mean:.3f}, deviation over seeds {deviation:.3f}", flush=True)
-        for other in ("sb3", "rllib"):
+        first, *others = arguments.trainers
+        for other in others:
             picks = rng.integers(arguments.seeds, size=(2, RESAMPLES, arguments.seeds))
-            differences = of[other][picks[0]].mean(1) - of["ppo"][picks[1]].mean(1)
+            differences = of[other][picks[0]].mean(1) - of[first][picks[1]].mean(1)
             low, high = np.percentile(differences, [2.5, 97.5])
-            print(f"CURVE {steps} steps, {other} less ppo: 95 % interval [{low:.3f}, {high:.3f}]", flush=True)
+            print(f"CURVE {steps} steps, {other} less {first}: 95 % interval [{low:.3f}, {high:.3f}]", flush=True)
 
 
 if __name__ == "__main__":

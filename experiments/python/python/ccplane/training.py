@@ -50,6 +50,9 @@ HIDDEN = {"aurora": (32, 16), "aurora-published": (32, 16), "mocc": (64, 32)}
 #: Keys that our PPO, which trains by its own command, does not take.
 OF_OTHERS = {"links", "ppo", "environments", "workers"}
 
+#: Norm of a gradient, at most, as Stable-Baselines3 has it unless told otherwise.
+MAX_GRADIENT = 0.5
+
 
 @dataclass(frozen=True)
 class Ppo:
@@ -199,7 +202,8 @@ def _rllib(of: Recipe) -> None:
     )
     config = (
         PPOConfig()
-        .environment("ccplane")
+        # An action is the network's own number, as the datapath takes it.
+        .environment("ccplane", normalize_actions=False, clip_actions=True)
         .env_runners(num_env_runners=of.workers, num_envs_per_env_runner=of.environments)
         .rl_module(model_config=model)
         .training(
@@ -210,10 +214,23 @@ def _rllib(of: Recipe) -> None:
             minibatch_size=ppo.minibatch,
             num_epochs=ppo.epochs,
             clip_param=ppo.clip,
+            use_kl_loss=False,
+            vf_clip_param=float("inf"),
+            grad_clip=MAX_GRADIENT,
         )
         .debugging(seed=of.seed)
     )
     algorithm = config.build_algo()
+
+    def spread(learner: Any) -> None:
+        for name, parameter in learner.module["default_policy"].named_parameters():
+            if name.endswith("log_std"):
+                parameter.data.fill_(ppo.log_std)
+
+    algorithm.learner_group.foreach_learner(spread)
+    algorithm.env_runner_group.sync_weights(
+        from_worker_or_learner_group=algorithm.learner_group, inference_only=True
+    )
     for _ in range(max(of.steps // ppo.batch, 1)):
         algorithm.train()
     # The runners' copies have no critic.
@@ -221,8 +238,8 @@ def _rllib(of: Recipe) -> None:
     module = next(iter(learners)).get()
     actor = linear_layers(module.encoder.actor_encoder) + linear_layers(module.pi)
     critic = linear_layers(module.encoder.critic_encoder) + linear_layers(module.vf)
-    log_std = [p for name, p in module.named_parameters() if name.endswith("log_std")]
-    _write(of, actor, critic, float(log_std[0].detach().reshape(-1)[0]) if log_std else 0.0)
+    (log_std,) = (p for name, p in module.named_parameters() if name.endswith("log_std"))
+    _write(of, actor, critic, float(log_std.detach().reshape(-1)[0]))
     algorithm.stop()
 
 
