@@ -7,6 +7,7 @@ use ccplane_agent::control::{
 };
 use serde::Serialize;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 /// Flows that a page lists; those that deliver most.
 pub const MAX_LISTED: usize = 200;
@@ -15,8 +16,21 @@ pub const MAX_CHARTED: usize = 64;
 /// Decisions that a page lists, the newest.
 pub const MAX_DECISIONS: usize = 100;
 
-/// Names a flow: its datapath and its number there.
-type FlowKey = (String, u64);
+/// Tells a flow from all others. Datapaths of several processes may share a name, and then number their flows alike.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowKey {
+    datapath: String,
+    flow: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+}
+
+impl FlowKey {
+    fn of(record: &FlowRecord) -> FlowKey {
+        let FlowRecord { flow, local, remote, .. } = *record;
+        FlowKey { datapath: record.datapath.clone(), flow, local, remote }
+    }
+}
 
 /// Figures of one flow over time.
 #[derive(Clone, PartialEq, Default, Debug, Serialize)]
@@ -61,13 +75,8 @@ impl FlowView {
         }
     }
 
-    fn key(&self) -> FlowKey {
-        (self.record.datapath.clone(), self.record.flow)
-    }
-
-    /// The key, borrowed.
-    fn place(&self) -> (&str, u64) {
-        (&self.record.datapath, self.record.flow)
+    pub(crate) fn key(&self) -> FlowKey {
+        FlowKey::of(&self.record)
     }
 }
 
@@ -138,7 +147,7 @@ impl Model {
         let acked = std::mem::take(&mut self.acked);
         let mut flows = Vec::with_capacity(records.len());
         for record in records {
-            let key = (record.datapath.clone(), record.flow);
+            let key = FlowKey::of(&record);
             let now = record.transport.bytes_acked.unwrap_or(0);
             let before = acked.get(&key).filter(|before| seconds > 0.0 && **before <= now);
             let rate = before.map(|before| (now - before) as f64 / seconds);
@@ -147,7 +156,7 @@ impl Model {
         }
         let rate = |flow: &FlowView| flow.rate.unwrap_or(0.0);
         // Those of the same rate stay in place from sample to sample.
-        flows.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then_with(|| a.place().cmp(&b.place())));
+        flows.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then_with(|| a.key().cmp(&b.key())));
         if seconds > 0.0 {
             self.total_rate.push(self.at_s, flows.iter().map(rate).sum());
         }
@@ -273,6 +282,17 @@ pub(crate) mod tests {
         // A number that is used again, by a flow that has delivered less.
         model.take(sample(13.0, vec![flow(2, 10)], vec![]));
         assert_eq!((model.flows.len(), model.flows[0].rate), (1, None));
+    }
+
+    #[test]
+    fn flows_of_the_same_number_in_two_processes_are_two() {
+        let other = |bytes| FlowRecord { remote: "192.0.2.9:443".parse().unwrap(), ..flow(1, bytes) };
+        let mut model = Model::default();
+        model.take(sample(10.0, vec![flow(1, 1000), other(50)], vec![]));
+        model.take(sample(12.0, vec![flow(1, 3000), other(250)], vec![]));
+        assert_eq!(model.flows.iter().map(|f| f.rate).collect::<Vec<_>>(), [Some(1000.0), Some(100.0)]);
+        let points = |f: &FlowView| f.history.as_ref().map(|history| history.srtt_us.points().len());
+        assert_eq!(model.flows.iter().map(points).collect::<Vec<_>>(), [Some(2), Some(2)]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The choices of the page's user, and the keys that change them.
 
-use crate::model::{FlowView, Model};
+use crate::model::{FlowKey, FlowView, Model};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
 
@@ -48,16 +48,15 @@ pub struct Ui {
     pub panel: Panel,
     /// Whether samples are ignored.
     pub paused: bool,
-    /// Datapath and number of the chosen flow; it stays chosen where it moves in the list.
-    pub(super) chosen: Option<(String, u64)>,
+    /// The chosen flow, which stays chosen where it moves in the list.
+    pub(super) chosen: Option<FlowKey>,
 }
 
 impl Ui {
     /// Returns the place of the chosen flow in the list.
     pub fn selected(&self, model: &Model) -> Option<usize> {
-        let (datapath, number) = self.chosen.as_ref()?;
-        let is_it = |flow: &FlowView| flow.record.datapath == *datapath && flow.record.flow == *number;
-        model.flows.iter().position(is_it)
+        let chosen = self.chosen.as_ref()?;
+        model.flows.iter().position(|flow| flow.key() == *chosen)
     }
 
     /// Chooses the first flow where none is chosen, or the chosen one has ended.
@@ -70,7 +69,7 @@ impl Ui {
     fn choose(&mut self, model: &Model, index: usize) {
         let last = model.flows.len().saturating_sub(1);
         let flow = model.flows.get(index.min(last));
-        self.chosen = flow.map(|flow| (flow.record.datapath.clone(), flow.record.flow));
+        self.chosen = flow.map(FlowView::key);
     }
 
     /// Takes a key; breaks where it leaves the page.
