@@ -18,19 +18,22 @@ const FOLDERS: [&str; 9] = [
     "algs/src",
 ];
 
-/// Collects the messages of `warn!` and `error!`, also of those within other macros.
-fn messages(tokens: TokenStream, found: &mut BTreeSet<String>) {
+/// The heading of the page's table of spans, its last one.
+const SPANS: &str = "## Spans";
+
+/// Collects the messages of these macros, also of those within other macros.
+fn messages(tokens: TokenStream, macros: &[&str], found: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {
         let TokenTree::Group(group) = token else { continue };
         let is_log = at >= 2
-            && matches!(&tokens[at - 2], TokenTree::Ident(name) if name == "warn" || name == "error")
+            && matches!(&tokens[at - 2], TokenTree::Ident(name) if macros.iter().any(|one| name == one))
             && matches!(&tokens[at - 1], TokenTree::Punct(mark) if mark.as_char() == '!')
             && group.delimiter() == Delimiter::Parenthesis;
         if is_log {
             found.insert(message(group.stream()).unwrap_or_else(|| panic!("no message: {group}")));
         }
-        messages(group.stream(), found);
+        messages(group.stream(), macros, found);
     }
 }
 
@@ -51,10 +54,10 @@ fn message(arguments: TokenStream) -> Option<String> {
     texts.next_back().map(|text| text.value())
 }
 
-/// The messages of the page: the first cell of each row of its tables, where two backticks stand for one.
-fn listed() -> BTreeSet<String> {
+/// The first cell of each row of a part's tables, where two backticks stand for one.
+fn listed(part: &str) -> BTreeSet<String> {
     let mut listed = BTreeSet::new();
-    for row in PAGE.lines().filter(|line| line.starts_with("| `")) {
+    for row in part.lines().filter(|line| line.starts_with("| `")) {
         let cell = row.trim_start_matches("| `").split("` | ").next().unwrap();
         let what_to_do = row.rsplit(" | ").next().unwrap().trim_end_matches(" |");
         assert!(what_to_do.len() > 10, "nothing to do: {row}");
@@ -63,20 +66,30 @@ fn listed() -> BTreeSet<String> {
     listed
 }
 
-#[test]
-fn operators_find_every_line_of_the_log() {
+/// Holds what the agent's sources have against a part of the page.
+fn compare(macros: &[&str], part: &str, least: usize) {
     let mut found = BTreeSet::new();
     for folder in FOLDERS {
-        crate::sources::each(folder, &[], |_, source| messages(source.parse().unwrap(), &mut found));
+        crate::sources::each(folder, &[], |_, source| messages(source.parse().unwrap(), macros, &mut found));
     }
-    assert!(found.len() > 60, "{} messages were found", found.len());
-    let listed = listed();
+    assert!(found.len() >= least, "{} messages were found", found.len());
+    let listed = listed(part);
     let missing: Vec<&String> = found.difference(&listed).collect();
     let gone: Vec<&String> = listed.difference(&found).collect();
     assert!(
         missing.is_empty() && gone.is_empty(),
         "not in agent/docs/log.md: {missing:#?}; only there: {gone:#?}"
     );
+}
+
+#[test]
+fn operators_find_every_line_of_the_log() {
+    compare(&["warn", "error"], PAGE.split_once(SPANS).unwrap().0, 60);
+}
+
+#[test]
+fn spans_keep_the_names_that_the_page_has() {
+    compare(&["info_span", "debug_span"], PAGE.split_once(SPANS).unwrap().1, 2);
 }
 
 #[test]
@@ -87,6 +100,6 @@ fn messages_are_found_within_other_macros_and_beside_fields() {
                         line"); info!("not this one"); log.error("nor this"); }
     "#;
     let mut found = BTreeSet::new();
-    messages(source.parse().unwrap(), &mut found);
+    messages(source.parse().unwrap(), &["warn", "error"], &mut found);
     assert_eq!(found, ["continued line", "within {}"].map(str::to_owned).into());
 }
