@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book screenshots evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -35,6 +35,9 @@ book: ## the book, in target/book/html; the pages of it that are made from the c
 	@.ci/mdbook target/mdbook
 	CCPLANE_BLESS=1 cargo test --quiet -p ccplane --test suite book::pages_that_are_made
 	@.ci/book target/book
+
+screenshots: build ## the book's pictures, in experiments/book/pictures; needs chromium
+	@.ci/screenshots $(CCPLANE) experiments/book/pictures
 
 evaluations: build ## every algorithm by the criteria of RFC 9743, in experiments/evaluations; LIVE (0.02) of the cases live, so as root on a quiet machine
 	mkdir -p target/evaluations

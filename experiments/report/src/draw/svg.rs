@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::font::Face;
+use super::font::{Face, width_px};
 use super::scene::{Anchor, Item, Scene};
 
 /// Returns the text of an SVG file.
@@ -81,9 +81,12 @@ fn text(out: &mut String, item: &Item) -> std::fmt::Result {
         Anchor::End => "end",
     };
     let weight = if *face == Face::Medium { " font-weight=\"500\"" } else { "" };
+    // As wide as the scene takes it to be, whatever font the reader has.
+    let width = width_px(text, *size, *face);
     writeln!(
         out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\"{weight} fill=\"{colour}\">{}</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\"{weight} fill=\"{colour}\" \
+         textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\">{}</text>",
         at.0,
         at.1,
         escaped(text)
