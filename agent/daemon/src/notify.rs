@@ -18,7 +18,7 @@ const WATCHED: &str = "WATCHDOG_PID";
 /// Signs of life in the time that the manager waits for one: with more than two, one may fail to come.
 const BEATS: u32 = 3;
 
-/// Why the service manager cannot be told anything.
+/// The socket of the service manager could not be connected or written to.
 #[derive(Debug, thiserror::Error)]
 #[error("NOTIFY_SOCKET: {0}")]
 pub struct NotifyError(#[from] io::Error);
@@ -34,7 +34,7 @@ impl Notifier {
     /// Connects to the manager that the environment names.
     ///
     /// # Errors
-    /// It names one that cannot be reached.
+    /// `NOTIFY_SOCKET` is set, and the socket that it names cannot be connected to.
     pub fn from_environment() -> Result<Notifier, NotifyError> {
         let Some(name) = std::env::var_os(SOCKET) else { return Ok(Notifier::default()) };
         let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();

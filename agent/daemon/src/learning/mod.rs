@@ -136,7 +136,7 @@ struct PendingLearner {
     policy: PolicySource,
     beginning: Option<Beginning>,
     view: LearnerView,
-    /// Where a process that learns finds the agent.
+    /// The socket that a learning process connects to; `None` where the agent learns by itself.
     socket: Option<LearnerSocket>,
 }
 

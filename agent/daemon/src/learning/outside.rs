@@ -90,7 +90,7 @@ struct DecisionOut<'a> {
     offered: bool,
 }
 
-/// Why an offer is refused.
+/// A fault of an offer, for which it is refused.
 #[derive(Debug, thiserror::Error)]
 enum OfferError {
     #[error(transparent)]

@@ -83,7 +83,7 @@ impl<'a> Frame<'a> {
     /// The reports of a REPORTS frame; `None` for any other. What most frames to an agent are.
     ///
     /// # Errors
-    /// As [`ToAgent::parse`](super::ToAgent::parse).
+    /// The same as those of [`ToAgent::parse`](super::ToAgent::parse).
     #[inline]
     pub fn reports(&self) -> Result<Option<List<'a, Report<'a>>>, DecodeError> {
         if self.ty != REPORTS {

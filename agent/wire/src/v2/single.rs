@@ -101,7 +101,7 @@ impl<'a> Frame<'a> {
     /// The report of a REPORT frame; `None` for any other.
     ///
     /// # Errors
-    /// As [`ToAgent::parse`](super::ToAgent::parse).
+    /// The same as those of [`ToAgent::parse`](super::ToAgent::parse).
     #[inline]
     pub fn report(&self) -> Result<Option<SingleReport<'a>>, DecodeError> {
         if self.ty != REPORT {

@@ -27,7 +27,7 @@ const PAYLOAD_BYTES: usize = 1452;
 /// Datagrams of one block; a value is a block's mean.
 const BLOCK: u64 = 20_000;
 const BLOCKS: usize = 9;
-/// How long ports may take until they carry datagrams.
+/// The longest wait for the first datagram through a new port.
 const PATIENCE: Duration = Duration::from_secs(10);
 const SHIM: &str = "the shim alone, in memory";
 

@@ -16,6 +16,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
 
+use super::READY;
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
 
@@ -26,8 +27,6 @@ const SEND_BUFFERS_BYTES: usize = 256 << 20;
 /// Fewer flows than these have the buffers that the kernel chooses.
 const SIZED_FROM: usize = 100;
 const MIN_SEND_BUFFER_BYTES: usize = 24 << 10;
-/// Sockets that one look at the kernel returns.
-const READY: usize = 256;
 /// How long the writing thread sleeps before it checks whether to stop, milliseconds.
 const NAP_MS: u8 = 20;
 

@@ -34,10 +34,12 @@ const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes that the kernel's flows have carried on average when they count as begun.
 const BEGUN_BYTES: u64 = 64 << 10;
 const WINDOW: Duration = Duration::from_secs(2);
-/// How long a state may take to come.
+/// The longest wait for flows to begin, to be steered, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Sockets that one call of epoll returns at most.
+const READY: usize = 256;
 /// Looks that must find nothing new before the agent counts as done.
 const LOOKS_ALIKE: u32 = 5;
 const KERNEL: &str = "reno";
@@ -68,7 +70,7 @@ struct Decade {
     proofs: Vec<Proof>,
 }
 
-/// Measures `scale.flows`.
+/// Runs each number of flows under the agent and under the kernel in turn, and returns the figures `scale.flows`.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));

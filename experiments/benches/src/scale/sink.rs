@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{Backlog, listen};
 
+use super::READY;
 use crate::agent::Process;
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
@@ -21,8 +22,6 @@ use crate::oracle;
 const BACKLOG: i32 = 4096;
 /// The most bytes of one read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Sockets that one look at the kernel returns.
-const READY: usize = 256;
 // What an event is about; the connections' numbers follow.
 const PARENT: u64 = 0;
 const LISTENER: u64 = 1;

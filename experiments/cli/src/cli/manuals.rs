@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// man8/ccplaned.8, and bash/, zsh/ and fish/ with a file for each of the two programs.
 #[derive(Args, Debug)]
 pub(crate) struct ManualsArgs {
-    /// Where they go; made if it is not there.
+    /// The folder to write them to; made if it is not there.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }

@@ -13,7 +13,7 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) place: Place,
 
-    /// How often the agent is asked.
+    /// The time between two questions to the agent.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::seconds)]
     pub(crate) every: f64,
 }
@@ -27,11 +27,11 @@ pub(crate) struct WebArgs {
     #[command(flatten)]
     pub(crate) place: Place,
 
-    /// Where to listen: a loopback address; port 0 is any free one.
+    /// The loopback address to listen at; with port 0 the system chooses a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4280")]
     pub(crate) listen: SocketAddr,
 
-    /// How often the agent is asked.
+    /// The time between two questions to the agent.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::seconds)]
     pub(crate) every: f64,
 }

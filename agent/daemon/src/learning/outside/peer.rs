@@ -19,7 +19,7 @@ const MAX_WAITING_BYTES: usize = 128 << 20;
 const MAX_TURN_BYTES: usize = 4 << 20;
 const LENGTH_BYTES: usize = 4;
 
-/// Why a process is given up.
+/// A fault on the connection to a process, after which the agent closes it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PeerError {
     #[error(transparent)]
