@@ -6,8 +6,9 @@
 use ccplane_nn_codegen::bpf::{SCRATCH_BYTES, TABLES_BYTES};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 
-/// Version of this layout, which changes with anything in this file; a pinned datapath of another version is not taken
-/// over.
+/// Version of this layout, which changes with anything in this file, and with what the members in `tcp.rs` do.
+///
+/// A pinned datapath of another version is replaced.
 pub const LAYOUT_VERSION: u64 = 9;
 
 /// Programs that can be installed at once.
