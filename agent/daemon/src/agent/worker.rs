@@ -154,7 +154,7 @@ pub(crate) enum LoopError {
     Detach(#[from] EbpfError),
 }
 
-/// What becomes of the flows when a loop ends.
+/// The fate of the flows when a loop ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
     /// They go to their native algorithms, and nothing stays attached.

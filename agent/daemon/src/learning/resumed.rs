@@ -154,7 +154,7 @@ mod tests {
         std::fs::write(path.join(format!("{}.snapshot", one.hash())), learned(2).1.to_bytes()).unwrap();
         assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Misnamed { .. }))));
         std::fs::write(path.join("aurora.active"), b"../../etc/passwd").unwrap();
-        assert_eq!(aurora().unwrap(), None);
+        assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Active { .. }))));
     }
 
     #[test]
@@ -198,5 +198,13 @@ mod tests {
         let trust = Trust::SignedBy(vec![key.verifying_key()]);
         let refused = Admissions::open(trust, Some(state.path())).unwrap_err();
         assert!(matches!(refused, RefusedSnapshot::Corrupt { line: 1, .. }), "{refused}");
+        // A file without a version is of the first one; another version's is refused.
+        sign(&key, 10, u64::MAX);
+        std::fs::write(state.path().join("sequences"), "aurora 11\n").unwrap();
+        assert_eq!(resumes(false), Err(SnapshotError::Older { sequence: 10, newest: 11 }));
+        std::fs::write(state.path().join("sequences"), "ccplane sequences 2\naurora 11\n").unwrap();
+        let trust = Trust::SignedBy(vec![key.verifying_key()]);
+        let refused = Admissions::open(trust, Some(state.path())).unwrap_err().to_string();
+        assert!(refused.contains("version 2 of the format, this agent reads version 1"), "{refused}");
     }
 }

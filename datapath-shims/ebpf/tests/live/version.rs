@@ -1,4 +1,4 @@
-//! What an agent of another version, or one whose pins have gone, left in the kernel: the next one replaces it.
+//! Leftovers in the kernel, of an agent of another version or of one whose pins have gone: the next agent replaces them.
 
 use std::fs;
 use std::path::PathBuf;

@@ -145,7 +145,7 @@ fn wait_for_decisions_by(lab: &Lab, snapshot: &Snapshot) {
     });
 }
 
-/// What each slot's flows decide by: number, snapshot and origin.
+/// The snapshot that each slot's flows decide by: number, hash and origin.
 fn active(lab: &Lab) -> Vec<(Value, Value, Value)> {
     let list = listed(lab);
     let slot = |datapath: &str| {
