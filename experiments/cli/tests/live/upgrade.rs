@@ -5,14 +5,15 @@
 
 use crate::common::lab::{Lab, assert_never_stalled, mishap};
 use crate::common::serve::{Serve, endless};
-use crate::common::{CCPLANE, stderr, stdout, wait_for};
-use crate::learned::{file, listed, renamed};
+use crate::common::{Agent, CCPLANE, Home, stderr, stdout, wait_for};
+use crate::learned::{file, listed, renamed, shipped};
 use ccplane_contract::Mode;
 use ccplane_ebpf::{Options, read_flows};
 use ccplane_snapshot::Snapshot;
 use ccplane_testing::{Mishap, STALL, WATCHED};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::fs;
 use std::io::Read;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
@@ -210,6 +211,45 @@ fn the_next_agent_takes_over_flows_slots_and_snapshots() -> Option<()> {
     assert_never_stalled(flow, &[ended]);
     client.assert_never_stalled(&[over_quic]);
     Some(())
+}
+
+/// An agent, and the hash of the snapshot that the flows of a new datapath begin with under it.
+fn begins_with(home: &Home) -> (Agent, String) {
+    let agent = home.agent();
+    let _serve = Serve::start(home, &[]);
+    let hash = wait_for("a slot", || {
+        let list = home.json(&["snapshot", "list"]);
+        list["slots"][0]["deployments"][0]["snapshot"].as_str().map(str::to_owned)
+    });
+    (agent, hash)
+}
+
+#[test]
+fn new_slots_begin_with_what_an_earlier_agent_learned() {
+    const LEARNS: &str = "default_algorithm = \"aurora\"\ndatapath.ebpf.mode = \"off\"\nlearn.mode = ";
+    let home = Home::new("");
+    let (kept, shipped) = (renamed(7), shipped("aurora").hash().to_string());
+    let folder = home.path("policies");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join(format!("{}.snapshot", kept.hash())), kept.to_bytes()).unwrap();
+    let policy = format!("{}/../../algs/policies/aurora.safetensors", env!("CARGO_MANIFEST_DIR"));
+    fs::copy(policy, folder.join(format!("{}.safetensors", kept.hash()))).unwrap();
+    fs::write(folder.join("aurora.active"), kept.hash().to_string()).unwrap();
+
+    home.configure(&format!("{LEARNS}\"outside\"\n"));
+    assert_eq!(begins_with(&home).1, kept.hash().to_string());
+    home.configure(&format!("{LEARNS}\"off\"\n"));
+    assert_eq!(begins_with(&home).1, shipped);
+    home.configure(&format!("{LEARNS}\"outside\"\n"));
+    fs::write(folder.join("aurora.active"), "version 2").unwrap();
+    let (_agent, begun) = begins_with(&home);
+    assert_eq!(begun, shipped);
+    let said = "what an earlier agent learned is not used: flows begin with the shipped snapshot";
+    assert!(
+        home.log().contains(said) && home.log().contains("aurora.active names no snapshot"),
+        "{}",
+        home.log()
+    );
 }
 
 /// Each time to new flows.
