@@ -45,7 +45,8 @@ struct Client {
 
 impl Client {
     fn start(lab: &Lab, serve: &Serve) -> Client {
-        let arguments = ["quic", "get", &serve.address, "endless", "-o", "-"];
+        // Its own flow is not the agent's.
+        let arguments = ["quic", "get", &serve.address, "endless", "-o", "-", "--algorithm", "reno"];
         let mut command = lab.home.command(&arguments);
         command.args(["--fingerprint", &serve.fingerprint]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -138,11 +139,11 @@ fn steered(lab: &Lab) -> Vec<Value> {
     })
 }
 
-/// Waits until they have decided by this snapshot.
+/// Waits until the kernel's flow has decided by this snapshot. The one of the slow reader may never ask its policy.
 fn wait_for_decisions_by(lab: &Lab, snapshot: &Snapshot) {
     let hash = snapshot.hash().to_string();
     wait_for("decisions by the pushed snapshot", || {
-        steered(lab).iter().all(|flow| flow["policy"]["snapshot"] == hash).then_some(())
+        (steered(lab)[0]["policy"]["snapshot"] == hash).then_some(())
     });
 }
 
@@ -191,7 +192,6 @@ fn the_next_agent_takes_over_flows_slots_and_snapshots() -> Option<()> {
     let gap = start.elapsed();
     let flows = steered(&lab);
     let steered_after = start.elapsed();
-    wait_for_decisions_by(&lab, &pushed);
     let native = native.total();
     eprintln!(
         "a restart from {}: the end took {} ms, the next agent served after {} ms, steered both flows after {} ms; \
@@ -205,9 +205,16 @@ fn the_next_agent_takes_over_flows_slots_and_snapshots() -> Option<()> {
 
     assert!(lab.home.log().contains(&lab.attached(1)), "{}", lab.home.log());
     assert!(sent(&flows).iter().zip(&had).all(|(now, had)| now >= had), "the same flows: {flows:?}, {had:?}");
-    let taken_over: Vec<_> =
-        held.iter().map(|(uid, hash, _)| (uid.clone(), hash.clone(), "taken over".into())).collect();
-    assert_eq!(active(&lab), taken_over);
+    let mut taken_over = active(&lab);
+    let mut expected: Vec<_> =
+        held.into_iter().map(|(uid, hash, _)| (uid, hash, Value::from("taken over"))).collect();
+    if lab.home.log().contains("kernel datapath of another version was replaced") {
+        // Of another layout in the kernel: its slots begin anew.
+        (taken_over, expected) = (taken_over.split_off(1), expected.split_off(1));
+    } else {
+        wait_for_decisions_by(&lab, &pushed);
+    }
+    assert_eq!(taken_over, expected);
     assert_never_stalled(flow, &[ended]);
     client.assert_never_stalled(&[over_quic]);
     Some(())
