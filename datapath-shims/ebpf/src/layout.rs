@@ -301,5 +301,11 @@ pub mod event {
     pub const CLOSED: i32 = 3;
 }
 
+/// Sizes that go with [`LAYOUT_VERSION`]: whoever changes one, in whatever crate, changes the version too.
+const _: () = assert!(
+    LAYOUT_VERSION == 9 && ctl::BYTES == 160 && rec::BYTES == 2944 && policy::BYTES == 2_203_648,
+    "another layout is another version"
+);
+
 /// Bits of a flow id that hold its record's index.
 pub const INDEX_BITS: u32 = 16;
