@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book screenshots evaluations fuzz sim soak packages deb deb-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book screenshots evaluations fuzz sim soak packages deb deb-test upgrade-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -64,6 +64,10 @@ deb: ## Debian packages in target/deb: the command, the agent as a service, the 
 deb-test: ## these packages: reproducible, by lintian, installed, upgraded and purged in clean roots of Debian 12 and 13; as root
 	@.ci/setup deb
 	@.ci/deb-test
+
+upgrade-test: ## an earlier version's agent, restarted as this one's under live flows; SINCE=REVISION, else the last one with other messages; as root
+	@.ci/setup test
+	@.ci/upgrade $(SINCE)
 
 static: ## the agent as one static binary, in target/static
 	@.ci/static

@@ -18,9 +18,9 @@ pub struct Place {
 /// Run the agent: attach to the datapaths, steer their flows, serve the other commands.
 ///
 /// Runs in the foreground and logs to standard error. SIGTERM or SIGINT stops it gracefully: flows go over to their
-/// native fallback, the datapaths are detached and the sockets removed; a second signal ends it at once. SIGHUP
-/// reads the rules anew. Only one agent runs per control socket. Killed at whatever moment, it leaves flows running
-/// natively; the next agent takes them over.
+/// native fallback, the datapaths are detached and the sockets removed. SIGUSR2 ends it and leaves its flows to the
+/// next agent, as for an upgrade. SIGHUP reads the rules anew. Only one agent runs per control socket. Killed at
+/// whatever moment, it leaves flows running natively; the next agent takes them over.
 #[derive(Args, Debug)]
 pub struct AgentArgs {
     #[command(flatten)]

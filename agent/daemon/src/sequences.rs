@@ -1,6 +1,6 @@
 //! Sequence numbers of the last signed snapshots admitted, kept on disk by algorithm: an older one is a replay.
 //!
-//! A file of lines, an algorithm and a number each. It is read and written under a lock, so that agents and file servers
+//! A file of lines, the first with the format's version, each other an algorithm and a number. It is read and written under a lock, so that agents and file servers
 //! share it. What cannot be read or written admits nothing.
 
 use crate::owned::{Folder, OwnedError};
@@ -12,6 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Its name, in the state folder.
 const FILE: &str = "sequences";
+/// The file's first line, less the version. Version 1 had none at first: a file without it is read as such.
+const HEADER: &str = "ccplane sequences ";
+const VERSION: u32 = 1;
 /// Bytes of the file, at most.
 const MAX_BYTES: usize = 64 << 10;
 /// Algorithms that it has room for.
@@ -26,6 +29,8 @@ pub enum RefusedSnapshot {
     Unknown(#[from] OwnedError),
     #[error("{}: line {line} is no algorithm and number: remove the file to forget which snapshots were taken", path.display())]
     Corrupt { path: PathBuf, line: usize },
+    #[error("{}: version {found} of the format, this agent reads version {VERSION}: run the agent of the file's version, or remove the file to forget which snapshots were taken", path.display())]
+    Version { path: PathBuf, found: String },
     #[error(
         "which sequence numbers were taken is not known: set `state` in [learn] to a folder of this user's"
     )]
@@ -81,7 +86,7 @@ impl Admissions {
             }
             taken.insert(algorithm, sequence);
             let lines: String = taken.iter().map(|(name, n)| format!("{name} {n}\n")).collect();
-            folder.replace(FILE, lines.as_bytes())?;
+            folder.replace(FILE, format!("{HEADER}{VERSION}\n{lines}").as_bytes())?;
         }
         Ok(trusted)
     }
@@ -95,7 +100,13 @@ fn read(folder: &Folder) -> Result<BTreeMap<String, u64>, RefusedSnapshot> {
         let (name, number) = line.split_once(' ')?;
         Some((name.to_owned(), number.parse().ok()?))
     };
-    let lines = text.lines().enumerate();
+    let mut lines = text.lines().enumerate().peekable();
+    if let Some(found) = lines.peek().and_then(|(_, first)| first.strip_prefix(HEADER)) {
+        if found != VERSION.to_string() {
+            return Err(RefusedSnapshot::Version { path: path(), found: found.to_owned() });
+        }
+        lines.next();
+    }
     lines.map(|l| line(l).ok_or_else(|| RefusedSnapshot::Corrupt { path: path(), line: l.0 + 1 })).collect()
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::{Bound, ReadError};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -91,6 +92,34 @@ pub fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, Placed> {
     DeTable::parse(text).map_err(|e| (e.span(), Problem::new("", e.message())))
 }
 
+/// The key of a document's version.
+const VERSION: &str = "version";
+
+/// Takes the key `version` out of a document, and refuses another one than `read`; a document without one is of this version.
+///
+/// It is to be called first, since other keys of another version may be unknown or mean something else. `advice` says what to do
+/// about such a file.
+///
+/// # Errors
+/// The document is of another version, or its version is no number.
+pub fn take_version(
+    document: &mut Spanned<DeTable<'_>>,
+    read: u64,
+    advice: impl fmt::Display,
+) -> Result<(), Placed> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: Option<u64>,
+    }
+    let Versioned { version } = value(document.clone())?;
+    if let Some(found) = version.filter(|found| *found != read) {
+        let why = format!("the file is of version {found}, this program reads version {read}: {advice}");
+        return Err(locate(document, Problem::new(VERSION, why)));
+    }
+    document.get_mut().remove(VERSION);
+    Ok(())
+}
+
 /// Deserializes the value that a document describes.
 ///
 /// # Errors
@@ -151,5 +180,20 @@ mod tests {
         assert_eq!(place("\"\n"), (1, 2));
         assert_eq!(place("\"\r\n"), (1, 2));
         assert_eq!(place("a = 1\r\nb = \"\r\nc = 2"), (2, 6));
+    }
+
+    #[test]
+    fn a_version_is_taken_out_or_refused_where_it_stands() {
+        for text in ["a = 1\nversion = 3\n", "a = 1\n"] {
+            let mut document = parse(text).unwrap();
+            take_version(&mut document, 3, "write it anew").unwrap();
+            assert_eq!(document.get_ref().len(), 1, "{text}");
+        }
+        let mut document = parse("a = 1\nversion = 4\n").unwrap();
+        let (span, problem) = take_version(&mut document, 3, "write it anew").unwrap_err();
+        assert_eq!(span, Some(16..17));
+        let said = "version: the file is of version 4, this program reads version 3: write it anew";
+        assert_eq!(problem.to_string(), said);
+        assert!(take_version(&mut parse("version = \"3\"").unwrap(), 3, "").is_err(), "no number");
     }
 }

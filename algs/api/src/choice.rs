@@ -132,8 +132,14 @@ pub const MAX_MEMORY_BYTES: usize = 4 << 20;
 pub enum MemoryError {
     /// The file is larger than [`MAX_MEMORY_BYTES`].
     TooLarge { found: usize },
-    /// The header is of another version, or there is none.
+    /// There is no header.
     Header,
+    /// The format is of another version.
+    Version {
+        found: u64,
+        /// The version that the algorithm reads.
+        read: u64,
+    },
     /// A line cannot be read.
     Line {
         /// The line, from 1.
@@ -151,6 +157,9 @@ impl std::fmt::Display for MemoryError {
                 write!(f, "{found} bytes, at most {MAX_MEMORY_BYTES} are allowed")
             }
             MemoryError::Header => f.write_str("it does not begin as such a file does"),
+            MemoryError::Version { found, read } => {
+                write!(f, "it is of version {found} of the format; this program reads version {read}")
+            }
             MemoryError::Line { line, what } => write!(f, "line {line}: {what}"),
             MemoryError::Checksum => f.write_str("its checksum does not fit: it was cut off or changed"),
         }

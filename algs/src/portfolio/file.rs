@@ -18,13 +18,15 @@ use ccplane_bandit::Estimate;
 use std::fmt::Write as _;
 use std::str::SplitWhitespace;
 
-const HEADER: &str = "ccplane portfolio 1";
+/// The first line, less the version.
+const HEADER: &str = "ccplane portfolio ";
+const VERSION: u64 = 1;
 const ARMS: &str = "arms ";
 const CHECKSUM: &str = "crc32c ";
 const CONDITIONS: [(Condition, &str); 2] = [(Condition::Alone, "alone"), (Condition::Shared, "shared")];
 
 pub(super) fn write<'a>(arms: &[&str], all: impl Iterator<Item = (&'a Prefix, &'a Known)>) -> Vec<u8> {
-    let mut text = format!("{HEADER}\n{ARMS}{}\n", arms.join(" "));
+    let mut text = format!("{HEADER}{VERSION}\n{ARMS}{}\n", arms.join(" "));
     for (prefix, known) in all {
         let condition = CONDITIONS.iter().find(|(of, _)| *of == known.condition).map_or("", |(_, name)| name);
         let Known { min_rtt_us, lost_s, ran_s, .. } = known;
@@ -51,8 +53,12 @@ pub(super) fn read(
         return Err(MemoryError::TooLarge { found: content.len() });
     }
     let text = std::str::from_utf8(content).map_err(|_| MemoryError::Header)?;
-    let body =
-        text.strip_prefix(HEADER).and_then(|rest| rest.strip_prefix('\n')).ok_or(MemoryError::Header)?;
+    let (version, body) =
+        text.strip_prefix(HEADER).and_then(|rest| rest.split_once('\n')).ok_or(MemoryError::Header)?;
+    let found: u64 = version.parse().map_err(|_| MemoryError::Header)?;
+    if found != VERSION {
+        return Err(MemoryError::Version { found, read: VERSION });
+    }
     let at = text.rfind(CHECKSUM).ok_or(MemoryError::Checksum)?;
     let (summed, sum) = text.split_at(at);
     if format!("{CHECKSUM}{:08x}\n", crc32c::crc32c(summed.as_bytes())) != sum {
@@ -177,12 +183,16 @@ mod tests {
         let content = content();
         let refused = |content: &[u8]| read(content, &ARMS, &expected()).unwrap_err();
         assert_eq!(refused(b""), MemoryError::Header);
-        assert_eq!(refused(b"ccplane portfolio 2\n"), MemoryError::Header);
+        assert_eq!(refused(b"ccplane portfolio x\n"), MemoryError::Header);
+        assert_eq!(
+            refused(b"ccplane portfolio 2\nanything"),
+            MemoryError::Version { found: 2, read: VERSION }
+        );
         assert_eq!(
             refused(&vec![b'x'; MAX_MEMORY_BYTES + 1]),
             MemoryError::TooLarge { found: MAX_MEMORY_BYTES + 1 }
         );
-        for cut in HEADER.len() + 1..content.len() {
+        for cut in HEADER.len() + "1\n".len()..content.len() {
             assert_eq!(refused(&content[..cut]), MemoryError::Checksum, "{cut}");
         }
         for at in 0..content.len() {

@@ -66,13 +66,16 @@ pub struct EbpfDatapath {
     book: Book,
     /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
     dispatcher: Option<OwnedFd>,
+    /// The layout version of the datapath that this one has replaced.
+    replaced: Option<u64>,
     attachment: Attachment,
 }
 
 impl EbpfDatapath {
     /// Attaches the datapath, or takes over the one that a previous agent left; its flows are then reported as created.
     ///
-    /// A table that is taken over keeps its size.
+    /// A table that is taken over keeps its size. A datapath of another version is replaced: its flows come along, its slots
+    /// do not.
     ///
     /// # Errors
     /// [`EbpfError`]; nothing is left behind.
@@ -81,25 +84,39 @@ impl EbpfDatapath {
         let mut attachment = Attachment::new(&options)?;
         let btf = Btf::kernel()?;
         let kernel = Kernel::new(&btf)?;
+        let mut replaced = None;
         if pins::exists(&options.run_dir, &options.name) {
-            let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
-            let lacking = unregistered(&options.requests)?;
-            if !lacking.is_empty() {
-                attach::register_also(&lacking, &options, &btf, &Members::load(&btf, &kernel, &maps)?)?;
+            match OpenMaps::open(&pins::directory(&options.run_dir, &options.name)) {
+                Ok(maps) => {
+                    let lacking = unregistered(&options.requests)?;
+                    if !lacking.is_empty() {
+                        attach::register_also(
+                            &lacking,
+                            &options,
+                            &btf,
+                            &Members::load(&btf, &kernel, &maps)?,
+                        )?;
+                    }
+                    // The datapath stays as it is until it is taken over.
+                    let mut datapath = EbpfDatapath::over(options, kernel, maps, None, attachment)?;
+                    datapath.attachment.own();
+                    return Ok(datapath);
+                }
+                Err(EbpfError::OtherVersion { found, .. }) => replaced = Some(found),
+                Err(error) => return Err(error),
             }
-            // The datapath stays as it is until it is taken over.
-            let mut datapath = EbpfDatapath::over(options, kernel, maps, None, attachment)?;
-            datapath.attachment.own();
-            return Ok(datapath);
         }
         // An agent killed between two pins may have left some.
-        let names = pins::names(&options.run_dir, &options.name);
+        let before = pins::names(&options.run_dir, &options.name);
         pins::remove(&options.run_dir, &options.name)?;
-        movement::wait_all_unregistered(&names, &options.name)?;
+        movement::wait_all_unregistered(&before, &options.name)?;
         attachment.own();
         let (maps, members) = attach::create(&options, &btf, &kernel)?;
         attach::register_also(&unregistered(&options.requests)?, &options, &btf, &members)?;
-        EbpfDatapath::over(options, kernel, maps, members.into_dispatcher(), attachment)
+        movement::bring_along(&kernel, &options, before)?;
+        let mut datapath = EbpfDatapath::over(options, kernel, maps, members.into_dispatcher(), attachment)?;
+        datapath.replaced = replaced;
+        Ok(datapath)
     }
 
     /// Makes a handle on the attached datapath.
@@ -134,6 +151,7 @@ impl EbpfDatapath {
             programs: Programs::new(MAX_PROGRAMS).keeping_native(),
             book,
             dispatcher,
+            replaced: None,
             attachment,
         };
         datapath.heartbeat();
@@ -150,6 +168,11 @@ impl EbpfDatapath {
     /// [`EbpfError`] if flows could not be moved or a pin could not be removed; what could be done is done.
     pub fn detach(mut self) -> Result<u64, EbpfError> {
         self.take_out()
+    }
+
+    /// The layout version of the datapath that this one has replaced; `None` if there was none, or it was taken over.
+    pub fn replaced(&self) -> Option<u64> {
+        self.replaced
     }
 
     /// Leaves the datapath and its flows to the next agent, as a killed agent does.

@@ -26,7 +26,7 @@ pub enum EbpfError {
     #[error("no datapath is attached ({} does not exist)", .0.display())]
     NotAttached(PathBuf),
     /// Another version of ccplane pinned the datapath.
-    #[error("the datapath pinned in {} has layout {found}, this ccplane has {ours}: run `ccplane doctor --clean`", dir.display())]
+    #[error("the datapath pinned in {} has layout {found}, this ccplane has {ours}: an agent of this version replaces it, `ccplane doctor --clean` removes it", dir.display())]
     OtherVersion {
         dir: PathBuf,
         /// The layout version of the pinned datapath.

@@ -6,8 +6,9 @@
 use ccplane_nn_codegen::bpf::{SCRATCH_BYTES, TABLES_BYTES};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 
-/// Version of this layout, which changes with anything in this file; a pinned datapath of another version is not taken
-/// over.
+/// Version of this layout, which changes with anything in this file, and with what the members in `tcp.rs` do.
+///
+/// A pinned datapath of another version is replaced.
 pub const LAYOUT_VERSION: u64 = 9;
 
 /// Programs that can be installed at once.
@@ -299,6 +300,12 @@ pub mod event {
     /// Event kind: a flow ended.
     pub const CLOSED: i32 = 3;
 }
+
+/// Sizes that go with [`LAYOUT_VERSION`]: whoever changes one, in whatever crate, changes the version too.
+const _: () = assert!(
+    LAYOUT_VERSION == 9 && ctl::BYTES == 160 && rec::BYTES == 2944 && policy::BYTES == 2_203_648,
+    "another layout is another version"
+);
 
 /// Bits of a flow id that hold its record's index.
 pub const INDEX_BITS: u32 = 16;

@@ -60,21 +60,22 @@ impl OpenMaps {
 
     /// Opens the maps pinned in `dir`.
     pub fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
-        let maps = OpenMaps {
-            ctl: pins::open(dir, "ctl")?,
+        // Another version may have other maps.
+        let ctl = pins::open(dir, "ctl")?;
+        let page = os("map the control page", Shared::new(&ctl, 0, page_bytes(), false))?;
+        let found = page.u64(ctl::VERSION as usize).load(Acquire);
+        if found != LAYOUT_VERSION {
+            return Err(EbpfError::OtherVersion { dir: dir.into(), found, ours: LAYOUT_VERSION });
+        }
+        Ok(OpenMaps {
+            ctl,
             flows: pins::open(dir, "flows")?,
             free: pins::open(dir, "free")?,
             ring: pins::open(dir, "ring")?,
             slots: pins::open(dir, "slots")?,
             policy: pins::open(dir, "policy")?,
             record_bytes: rec::BYTES,
-        };
-        let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), false))?;
-        let found = page.u64(ctl::VERSION as usize).load(Acquire);
-        if found != LAYOUT_VERSION {
-            return Err(EbpfError::OtherVersion { dir: dir.into(), found, ours: LAYOUT_VERSION });
-        }
-        Ok(maps)
+        })
     }
 
     /// The policy slots' memory.

@@ -1,6 +1,6 @@
 //! Moves running flows between congestion controls, in every network namespace that can be reached.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -83,6 +83,21 @@ pub fn hand_back(kernel: &Kernel, options: &Options) -> Result<u64, EbpfError> {
         moved += move_flows(kernel, &name, to, None)?;
     }
     Ok(moved)
+}
+
+/// Moves flows that a datapath left to the one that has just been attached under its name. `before` are its further names.
+///
+/// A socket keeps a congestion control that is registered no more: that of another version, or one whose pins have gone
+/// with their file system. Under it nobody steers the flow.
+pub fn bring_along(kernel: &Kernel, options: &Options, before: Vec<String>) -> Result<(), EbpfError> {
+    let further = pins::names(&options.run_dir, &options.name);
+    let mut left: BTreeSet<String> = further.iter().cloned().chain(before).collect();
+    left.insert(options.name.clone());
+    for name in &left {
+        let to = if further.contains(name) { name } else { &options.name };
+        move_flows(kernel, name, to, None)?;
+    }
+    Ok(())
 }
 
 /// Moves the flows of `from` to `to`, in the namespace at `netns` or in all. Returns how many.

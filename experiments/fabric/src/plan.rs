@@ -15,6 +15,11 @@ pub const PLANS: &[(&str, &str)] = &[
 ];
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
+/// The version of the format of fabrics' plans that this program reads.
+const PLAN_VERSION: u64 = 1;
+/// The advice about a plan of another version.
+const PLAN_ADVICE: &str =
+    "run it by the ccplane that it was written for, or see the keys in experiments/plans/README.md";
 /// The loads of a quick run, percent.
 const QUICK_LOADS_PERCENT: [u32; 2] = [50, 70];
 /// Flows of a quick run that are measured, and those before them.
@@ -257,7 +262,8 @@ impl FabricPlan {
     /// The first problem, with its line, column and field.
     pub fn parse(file: &Path, text: &str, repeats: Option<u32>) -> Result<FabricPlan, DocumentError> {
         let refuse = |placed: Placed| DocumentError::at(file, text, placed);
-        let document = document::parse(text).map_err(refuse)?;
+        let mut document = document::parse(text).map_err(refuse)?;
+        document::take_version(&mut document, PLAN_VERSION, PLAN_ADVICE).map_err(refuse)?;
         let source: Source = document::value(document.clone()).map_err(refuse)?;
         let mut plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
         plan.name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
@@ -495,6 +501,10 @@ mod tests {
             assert_ne!(text, PLANS[n].1, "{from}");
             FabricPlan::parse(Path::new("x.toml"), &text, None).unwrap_err().to_string()
         };
+        let same = PLANS[0].1.replacen("title", "version = 1\ntitle", 1);
+        FabricPlan::parse(Path::new("x.toml"), &same, None).unwrap();
+        let newer = refused(0, "title", "version = 2\ntitle");
+        assert!(newer.contains("version: the file is of version 2, this program reads version 1"), "{newer}");
         for n in 0..2 {
             let hosts = refused(n, "hosts = 16", "hosts = 12");
             assert!(hosts.contains("x.toml:") && hosts.contains("hosts: must be a multiple of 8"), "{hosts}");

@@ -21,7 +21,7 @@ use crate::config::{
 use crate::confine::{Role, Threads, confine};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
-use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
+use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES, resume_all};
 use crate::memory::{self, Memories};
 use crate::notify::Notifier;
 use crate::owned::{Folder, OwnedError};
@@ -50,7 +50,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use worker::{Pace, Partners, Query, Worker, heartbeat_us};
+use worker::{Ending, Pace, Partners, Query, Worker, heartbeat_us};
 
 /// Uids of programs, and of deployments, in one run of the agent. Runs that start in different seconds use different
 /// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
@@ -114,9 +114,14 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     let learn = &located.config.learn;
     let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
     let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
-    let learning = Learning::new(learn, &in_use(algorithms, &located.config), &rules, Some(policies), None)?;
+    let beginnings = match learn.mode {
+        LearnMode::Off => Vec::new(),
+        _ => resume_all(algorithms, &policies, &admissions),
+    };
+    let learners_of = in_use(algorithms, &located.config);
+    let learning = Learning::new(learn, &learners_of, &rules, Some(policies), beginnings.clone())?;
     let memories = memories(&located, algorithms, &run_dir).map_err(Failure::runtime)?;
-    let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning)?;
+    let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning, &beginnings)?;
     let learners = learning.views();
     observed.learners(learners.clone());
     // Learners inherit it.
@@ -225,6 +230,7 @@ fn start_loops(
     algorithms: &[Arc<dyn Algorithm>],
     observed: &mut Observed,
     learning: &Learning,
+    beginnings: &[Beginning],
 ) -> Result<Vec<Worker>, Failure> {
     let config = &located.config;
     let pace = Pace::new(&config.agent);
@@ -241,6 +247,7 @@ fn start_loops(
             metrics.clone(),
             learning.post(KERNEL_LOOP),
             Some(Role::Kernel),
+            beginnings,
         )? {
             Ok(kernel) => {
                 let worker = kernel.into_worker();
@@ -255,7 +262,7 @@ fn start_loops(
     }
     if config.datapath.packets.is_wanted() {
         let post = learning.post(PACKETS_LOOP);
-        workers.extend(packets_loop::start(located, rules, algorithms, observed, post)?);
+        workers.extend(packets_loop::start(located, rules, algorithms, observed, post, beginnings)?);
     }
     if config.datapath.unix.mode == OnOff::On {
         let socket = located.datapath_socket()?;
@@ -280,7 +287,7 @@ fn start_loops(
             Ok(Box::new(Peers::new(hub)))
         };
         let metrics = observed.of_loop("peers");
-        let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
+        let core = core(algorithms, rules, config, PEERS_LOOP, beginnings)?;
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
         let hosts = hosts(located, "peers", algorithms)?;
@@ -338,7 +345,7 @@ fn core(
     rules: &Rules,
     config: &Config,
     of: LoopId,
-    beginning: Option<&Beginning>,
+    beginnings: &[Beginning],
 ) -> Result<Core, Failure> {
     let learn = &config.learn;
     let batch_us = learn.batch_ms.get() * 1000;
@@ -353,15 +360,15 @@ fn core(
         ..ccplane_core::Config::default()
     };
     let mut catalog = catalog(algorithms)?;
-    if let Some(Beginning { algorithm, snapshot, .. }) = beginning
-        && !catalog.begin_with(algorithm, snapshot.clone())
-    {
-        warn!(algorithm, snapshot = %snapshot.hash(), "not of the network that ships: flows begin with that one");
+    for Beginning { algorithm, snapshot, .. } in beginnings {
+        if !catalog.begin_with(algorithm, snapshot.clone()) {
+            warn!(algorithm, snapshot = %snapshot.hash(), "not of the network that ships: flows begin with that one");
+        }
     }
     Core::new(catalog, rules.clone(), limits).map_err(Failure::input)
 }
 
-/// A started agent. However it ends, its loops hand their flows over and detach.
+/// A started agent. However it ends, its loops hand their flows over and detach, unless it is told to leave them to the next.
 struct Running<'a> {
     args: &'a AgentArgs,
     located: &'a Located,
@@ -398,10 +405,10 @@ impl Running<'_> {
             let why = tokio::select! {
                 why = self.supervise(&handle, &server) => why,
                 // It never ends.
-                () = beat(notifier, &handle) => Ok(()),
+                () = beat(notifier, &handle) => Ok(Ending::HandOver),
             };
             notifier.stopping();
-            let outcome = self.stop().await;
+            let outcome = self.stop(*why.as_ref().unwrap_or(&Ending::HandOver)).await;
             let outcome = why.and(outcome);
             handle.stopped(outcome.as_ref().err().map(Failure::message), FAREWELL).await;
             outcome
@@ -414,19 +421,20 @@ impl Running<'_> {
         }
     }
 
-    /// Waits for a reason to stop; an error where there is something wrong.
-    async fn supervise(&mut self, handle: &Handle, server: &Server) -> Result<(), Failure> {
+    /// Waits for a reason to stop; returns how, an error where there is something wrong.
+    async fn supervise(&mut self, handle: &Handle, server: &Server) -> Result<Ending, Failure> {
         let mut run_dir_check = tokio::time::interval(RUN_DIR_CHECK_INTERVAL);
         let mut reachable = true;
         loop {
             tokio::select! {
                 () = any_ended(&mut self.workers) => {
                     error!("a loop ended unexpectedly");
-                    return Ok(());
+                    return Ok(Ending::HandOver);
                 }
-                () = handle.stop.notified() => return Ok(()),
+                () = handle.stop.notified() => return Ok(Ending::HandOver),
                 wish = self.signals.next() => match wish {
-                    Wish::Stop => return Ok(()),
+                    Wish::Stop => return Ok(Ending::HandOver),
+                    Wish::Leave => return Ok(Ending::Leave),
                     Wish::Reload => reload(self.args, handle, &self.algorithms).await,
                 },
                 _ = run_dir_check.tick() => {
@@ -449,16 +457,19 @@ impl Running<'_> {
     }
 
     /// Stops the loops. What more signals come meanwhile change nothing.
-    async fn stop(&mut self) -> Result<(), Failure> {
-        info!("stopping: flows go to their native algorithm");
-        self.workers.iter().for_each(Worker::stop);
+    async fn stop(&mut self, ending: Ending) -> Result<(), Failure> {
+        match ending {
+            Ending::HandOver => info!("stopping: flows go to their native algorithm"),
+            Ending::Leave => info!("stopping: flows are left to the next agent"),
+        }
+        self.workers.iter().for_each(|worker| worker.stop(ending));
         let mut outcome = Ok(());
         for mut worker in std::mem::take(&mut self.workers) {
             loop {
                 tokio::select! {
                     _ = &mut worker.ended => break,
                     () = self.signals.stop() => {
-                        info!("stopping already; what is attached is being taken out of the kernel");
+                        info!("stopping already");
                     }
                 }
             }
@@ -488,11 +499,14 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user2: Signal,
 }
 
 /// Request that a signal stands for.
 enum Wish {
     Stop,
+    /// The next agent is about to start: flows and all that is attached are left to it.
+    Leave,
     Reload,
 }
 
@@ -502,6 +516,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user2: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -510,11 +525,12 @@ impl Signals {
             _ = self.terminate.recv() => Wish::Stop,
             _ = self.interrupt.recv() => Wish::Stop,
             _ = self.hangup.recv() => Wish::Reload,
+            _ = self.user2.recv() => Wish::Leave,
         }
     }
 
     async fn stop(&mut self) {
-        while !matches!(self.next().await, Wish::Stop) {}
+        while !matches!(self.next().await, Wish::Stop | Wish::Leave) {}
     }
 }
 

@@ -54,7 +54,7 @@ impl OwnLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
-        OwnLoop::start_counted(located, rules, algorithms, None, Post::none(), None)
+        OwnLoop::start_counted(located, rules, algorithms, None, Post::none(), None, &[])
     }
 
     /// As [`OwnLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
@@ -64,9 +64,9 @@ impl OwnLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
-        let (located, learning) = learning(located, rules, algorithms, None, None)?;
+        let (located, learning) = learning(located, rules, algorithms, None, Vec::new())?;
         let post = learning.post(KERNEL_LOOP);
-        let started = OwnLoop::start_counted(&located, rules, algorithms, None, post, None)?;
+        let started = OwnLoop::start_counted(&located, rules, algorithms, None, post, None, &[])?;
         Ok(started.map(|kernel| kernel.with(learning)))
     }
 
@@ -77,7 +77,7 @@ impl OwnLoop {
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let rules = Rules { rules: Vec::new(), default: NATIVE.to_owned() };
-        let started = packets_loop::spawn(located, &rules, algorithms, (None, None), Post::none())?;
+        let started = packets_loop::spawn(located, &rules, algorithms, (None, None), Post::none(), &[])?;
         Ok(started.map(|worker| OwnLoop { worker, learners: None, views: Vec::new() }))
     }
 
@@ -101,16 +101,18 @@ impl OwnLoop {
             let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, partners, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
-        let (folder, beginning) = match learns.into() {
+        let (folder, beginnings) = match learns.into() {
             Learns::No => {
-                let core = core(algorithms, rules, &located.config, KERNEL_LOOP, None)?;
+                let core = core(algorithms, rules, &located.config, KERNEL_LOOP, &[])?;
                 return start(&located.config, core, Post::none());
             }
-            Learns::Forgets => (None, None),
-            Learns::Keeps(folder, beginning) => (Some(folder), beginning.map(|beginning| *beginning)),
+            Learns::Forgets => (None, Vec::new()),
+            Learns::Keeps(folder, beginning) => {
+                (Some(folder), beginning.map(|beginning| *beginning).into_iter().collect())
+            }
         };
-        let core = core(algorithms, rules, &learns_on(located), KERNEL_LOOP, beginning.as_ref())?;
-        let (located, learning) = learning(located, rules, algorithms, folder, beginning)?;
+        let core = core(algorithms, rules, &learns_on(located), KERNEL_LOOP, &beginnings)?;
+        let (located, learning) = learning(located, rules, algorithms, folder, beginnings)?;
         Ok(start(&located.config, core, learning.post(KERNEL_LOOP))?.with(learning))
     }
 
@@ -121,7 +123,7 @@ impl OwnLoop {
     }
 
     /// As [`OwnLoop::start`], with metrics, and confined to the system calls of a role, if there is one: threads that it starts are,
-    /// too.
+    /// too. Flows begin with what was learned before.
     pub(super) fn start_counted(
         located: &Located,
         rules: &Rules,
@@ -129,6 +131,7 @@ impl OwnLoop {
         metrics: Option<LoopMetrics>,
         post: Post,
         role: Option<Role>,
+        beginnings: &[Beginning],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
@@ -146,7 +149,7 @@ impl OwnLoop {
             }
             Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
-        let core = core(algorithms, rules, config, KERNEL_LOOP, None)?;
+        let core = core(algorithms, rules, config, KERNEL_LOOP, beginnings)?;
         let pace = Pace::new(&config.agent);
         let powers = Powers { capabilities: privileges::KERNEL, role };
         let hosts = super::hosts(located, super::KERNEL_HOSTS, algorithms)?;
@@ -202,10 +205,10 @@ fn learning(
     rules: &Rules,
     algorithms: &[Arc<dyn Algorithm>],
     folder: Option<Folder>,
-    beginning: Option<Beginning>,
+    beginnings: Vec<Beginning>,
 ) -> Result<(Located, Learning), Failure> {
     let config = learns_on(located);
-    let learning = Learning::new(&config.learn, algorithms, rules, folder, beginning)?;
+    let learning = Learning::new(&config.learn, algorithms, rules, folder, beginnings)?;
     Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
 }
 

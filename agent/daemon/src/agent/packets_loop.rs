@@ -9,7 +9,7 @@ use crate::args::AgentArgs;
 use crate::config::{Config, Packets, Switch};
 use crate::confine::Role;
 use crate::failure::Failure;
-use crate::learning::Post;
+use crate::learning::{Beginning, Post};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::{Algorithm, configure};
@@ -55,10 +55,11 @@ pub(super) fn start(
     algorithms: &[Arc<dyn Algorithm>],
     observed: &mut Observed,
     post: Post,
+    beginnings: &[Beginning],
 ) -> Result<Option<Worker>, Failure> {
     let metrics = observed.of_loop(NAME);
     let role = Some(Role::Kernel);
-    match spawn(located, rules, algorithms, (metrics.clone(), role), post)? {
+    match spawn(located, rules, algorithms, (metrics.clone(), role), post, beginnings)? {
         Ok(worker) => {
             observed.started(NAME, metrics, &worker);
             Ok(Some(worker))
@@ -79,6 +80,7 @@ pub(super) fn spawn(
     algorithms: &[Arc<dyn Algorithm>],
     (metrics, role): (Option<LoopMetrics>, Option<Role>),
     post: Post,
+    beginnings: &[Beginning],
 ) -> Result<Result<Worker, EbpfError>, Failure> {
     let config = &located.config;
     let packets = &config.datapath.packets;
@@ -89,7 +91,7 @@ pub(super) fn spawn(
         Ok(Box::new(PacketsSource::new(datapath, core, clock::now_us())))
     };
     let rules = Rules { default: packets.algorithm.clone(), ..rules.clone() };
-    let core = core(algorithms, &rules, config, PACKETS_LOOP, None)?;
+    let core = core(algorithms, &rules, config, PACKETS_LOOP, beginnings)?;
     let powers = Powers { capabilities: privileges::KERNEL, role };
     let hosts = hosts(located, NAME, algorithms)?;
     let partners = Partners { metrics, post, hosts, default_algorithm: Some(packets.algorithm.clone()) };

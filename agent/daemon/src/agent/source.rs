@@ -73,6 +73,14 @@ pub(super) trait Source {
     /// # Errors
     /// Something is left in the kernel.
     fn detach(self: Box<Self>) -> Result<(), EbpfError>;
+
+    /// Ends without a word, as a killed agent does: what can wait for the next agent stays attached, with its flows.
+    ///
+    /// # Errors
+    /// Something that cannot wait is left in the kernel.
+    fn leave(self: Box<Self>) -> Result<(), EbpfError> {
+        self.detach()
+    }
 }
 
 /// The kernel's TCP datapath.
@@ -87,6 +95,12 @@ impl Kernel {
     pub(super) fn new(name: &str, mut datapath: EbpfDatapath, core: &mut Core, now_us: u64) -> Kernel {
         let capabilities = datapath.capabilities();
         let (flows_adopted, max_flows) = (datapath.flows().len(), capabilities.max_flows);
+        if let Some(layout) = datapath.replaced() {
+            warn!(
+                layout,
+                "the kernel datapath of another version was replaced: its flows came along, its snapshots did not"
+            );
+        }
         match core.attach(Kernel::ID, capabilities, now_us) {
             Ok(()) => info!(name, flows_adopted, max_flows, "kernel datapath attached"),
             Err(error) => warn!(%error, "attach the kernel datapath"),
@@ -119,6 +133,13 @@ impl Source for Kernel {
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
         let flows = self.datapath.detach()?;
         info!(flows, "kernel datapath detached");
+        Ok(())
+    }
+
+    fn leave(mut self: Box<Self>) -> Result<(), EbpfError> {
+        let flows = self.datapath.flows().len();
+        self.datapath.leave();
+        info!(flows, "kernel datapath left to the next agent");
         Ok(())
     }
 }
@@ -237,6 +258,11 @@ impl Source for Module {
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
         self.datapath.detach();
         info!("kernel module detached");
+        Ok(())
+    }
+
+    fn leave(self: Box<Self>) -> Result<(), EbpfError> {
+        info!("kernel module left to the next agent");
         Ok(())
     }
 }
@@ -361,6 +387,10 @@ impl Source for Peers {
 
     fn detach(mut self: Box<Self>) -> Result<(), EbpfError> {
         self.hub.farewell();
+        Ok(())
+    }
+
+    fn leave(self: Box<Self>) -> Result<(), EbpfError> {
         Ok(())
     }
 }

@@ -22,9 +22,8 @@ use ccplane_wait::{AwakeCores, Mode, Step, Waiter, Wake, sleep_time};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -155,11 +154,20 @@ pub(crate) enum LoopError {
     Detach(#[from] EbpfError),
 }
 
+/// The fate of the flows when a loop ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// They go to their native algorithms, and nothing stays attached.
+    HandOver,
+    /// They stay where they are, under what is attached, for the next agent.
+    Leave,
+}
+
 /// A running loop; dropped, it hands its flows over, detaches and ends.
 pub(super) struct Worker {
     queries: SyncSender<Query>,
-    /// Asks it to hand the flows over, to detach and to end: however many questions wait.
-    stopping: Arc<AtomicBool>,
+    /// Asks it to end, and how: however many questions wait.
+    ending: Arc<OnceLock<Ending>>,
     thread: Option<JoinHandle<Result<(), LoopError>>>,
     /// Resolves when the thread ends, however it ends.
     pub(super) ended: oneshot::Receiver<()>,
@@ -187,14 +195,14 @@ impl Worker {
     ) -> Result<Worker, SpawnError<E>> {
         let Partners { metrics, post, hosts, default_algorithm } = partners;
         let (queries, inbox) = sync_channel(MAX_QUERIES);
-        let (ending, ended) = oneshot::channel::<()>();
+        let (gone, ended) = oneshot::channel::<()>();
         let (attached, outcome) = sync_channel(1);
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopping);
+        let wish = Arc::new(OnceLock::new());
+        let wished = Arc::clone(&wish);
         let run = move || {
             let _span = info_span!("loop", name).entered();
             // Dropped at the thread's end, also by a panic.
-            let _ending = ending;
+            let _gone = gone;
             let mut source = match attach(&mut core) {
                 Ok(source) => source,
                 Err(error) => {
@@ -223,14 +231,14 @@ impl Worker {
                 verdicts,
                 taps,
                 inbox,
-                stop,
+                ending: wished,
             };
             looped.run()
         };
         let thread =
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
         match outcome.recv() {
-            Ok(Ok(())) => Ok(Worker { queries, stopping, thread: Some(thread), ended }),
+            Ok(Ok(())) => Ok(Worker { queries, ending: wish, thread: Some(thread), ended }),
             Ok(Err(error)) => Err(SpawnError::Attach(error)),
             Err(_) => Err(SpawnError::Ended),
         }
@@ -249,9 +257,9 @@ impl Worker {
         self.queries.clone()
     }
 
-    /// Asks it to hand its flows over, to detach and to end.
-    pub(super) fn stop(&self) {
-        self.stopping.store(true, Relaxed);
+    /// Asks it to end. The first wish counts.
+    pub(super) fn stop(&self, ending: Ending) {
+        let _ = self.ending.set(ending);
     }
 
     /// Stops it and waits for its end.
@@ -263,7 +271,7 @@ impl Worker {
     }
 
     fn finish(&mut self) -> Result<(), LoopError> {
-        self.stop();
+        self.stop(Ending::HandOver);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or(Err(LoopError::Panicked))
     }
@@ -291,7 +299,7 @@ struct Loop {
     verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
     inbox: Receiver<Query>,
-    stop: Arc<AtomicBool>,
+    ending: Arc<OnceLock<Ending>>,
 }
 
 impl Loop {
@@ -302,7 +310,7 @@ impl Loop {
         if let Err(error) = ccplane_wait::prepare(&mut waiter) {
             warn!(%error, "measure what a sleep takes");
         }
-        loop {
+        let ending = loop {
             let mut driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
             if self.hosts.turned(&mut self.core, now_us) {
                 let again = self.source.drive(&mut self.core, now_us, &mut self.taps);
@@ -322,8 +330,8 @@ impl Loop {
             if !busy || turned_us >= attend_us {
                 attend_us = turned_us.saturating_add(ATTEND_EVERY_US);
                 self.deliver();
-                if self.answer() {
-                    break;
+                if let Some(ending) = self.answer() {
+                    break ending;
                 }
             }
             if busy {
@@ -339,8 +347,11 @@ impl Loop {
                 self.wait(waiter.next(ns(turned_us)), turned_us)
             };
             self.note_standstill(now_us.saturating_sub(slept_from_us));
+        };
+        match ending {
+            Ending::HandOver => self.hand_over(),
+            Ending::Leave => Ok(self.source.leave()?),
         }
-        self.hand_over()
     }
 
     /// A pause that no sleep of ours explains: flows ran without the agent meanwhile.
@@ -404,10 +415,10 @@ impl Loop {
         }
     }
 
-    /// Answers what was asked; true if it is to stop. A client that left does not mind.
-    fn answer(&mut self) -> bool {
-        if self.stop.load(Relaxed) {
-            return true;
+    /// Answers what was asked; how to end, if it is to. A client that left does not mind.
+    fn answer(&mut self) -> Option<Ending> {
+        if let Some(ending) = self.ending.get() {
+            return Some(*ending);
         }
         while let Ok(query) = self.inbox.try_recv() {
             match query {
@@ -438,7 +449,7 @@ impl Loop {
                 }
             }
         }
-        false
+        None
     }
 
     /// Offers a snapshot by hand, at once.
@@ -581,6 +592,7 @@ mod tests {
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// Has one event at its first turn, then none.
     #[derive(Clone, Default)]

@@ -35,17 +35,6 @@ const CONFIGURATION: Bound = Bound { what: "a configuration", bytes: 1 << 20 };
 /// The version of the configuration's format that this agent reads.
 pub const VERSION: u64 = 1;
 
-/// The version alone, of a file whose other keys may be unknown.
-#[derive(Deserialize)]
-struct Versioned {
-    #[serde(default = "current")]
-    version: u64,
-}
-
-fn current() -> u64 {
-    VERSION
-}
-
 /// The whole file. The keys are documented in [`DEFAULT_TOML`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -563,17 +552,10 @@ impl Config {
     /// The first problem, with its line, column and field.
     pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
         let refuse = |placed| DocumentError::at(file, text, placed);
-        let document = ccplane_files::document::parse(text).map_err(refuse)?;
+        let mut document = ccplane_files::document::parse(text).map_err(refuse)?;
+        let advice = "run the agent of the file's version, or write the file anew from `ccplaned --print-default-config`";
+        ccplane_files::document::take_version(&mut document, VERSION, advice).map_err(refuse)?;
         let placed = |problem| refuse(ccplane_files::document::locate(&document, problem));
-        // Checked first: a file of another version may have keys that are unknown here, or that mean something else.
-        let Versioned { version } = ccplane_files::document::value(document.clone()).map_err(refuse)?;
-        if version != VERSION {
-            let why = format!(
-                "the file is of version {version}, this agent reads version {VERSION}: run the agent of the file's \
-                 version, or write the file anew from `ccplaned --print-default-config`"
-            );
-            return Err(placed(Problem::new("version", why)));
-        }
         let config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
         config.check(algorithms).map_err(placed)?;
         Ok(config)

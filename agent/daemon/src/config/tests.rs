@@ -213,7 +213,7 @@ fn what_is_asked_to_learn_learns() {
 fn a_file_of_another_version_is_refused_before_its_keys() {
     let newer = parse("no_such_key = 1\nversion = 2\n").unwrap_err().to_string();
     assert!(
-        newer.contains("agent.toml:2:11: version: the file is of version 2, this agent reads version 1"),
+        newer.contains("agent.toml:2:11: version: the file is of version 2, this program reads version 1"),
         "{newer}"
     );
     assert!(parse("version = 0").is_err());

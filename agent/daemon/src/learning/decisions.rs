@@ -3,12 +3,15 @@
 use crate::agent::privileges;
 use crate::control::DecisionRecord;
 use ccplane_core::Decision;
+use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::{info, warn};
 
+/// The version of a line in the file. Fields may be added to a version; none changes its meaning or goes.
+const SCHEMA_VERSION: u32 = 1;
 /// Decisions that wait to be written; further ones are only logged.
 const MAX_WAITING: usize = 256;
 
@@ -71,6 +74,14 @@ impl DecisionLog {
     }
 }
 
+/// A decision as a line of the file.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    decision: &'a DecisionRecord,
+}
+
 fn write(mut file: File, from: &Receiver<DecisionRecord>) {
     while let Ok(record) = from.recv() {
         if let Err(error) = append(&mut file, &record) {
@@ -81,7 +92,8 @@ fn write(mut file: File, from: &Receiver<DecisionRecord>) {
 
 /// Appends a record as a line. Of one that does not fit on the disk nothing stays, so that the next one begins a line.
 fn append(file: &mut File, record: &DecisionRecord) -> io::Result<()> {
-    let line = serde_json::to_string(record).map_err(io::Error::from)? + "\n";
+    let line = Line { schema: SCHEMA_VERSION, decision: record };
+    let line = serde_json::to_string(&line).map_err(io::Error::from)? + "\n";
     let before = file.metadata()?.len();
     file.write_all(line.as_bytes()).or_else(|error| file.set_len(before).and(Err(error)))
 }

@@ -40,6 +40,8 @@ pub enum KeepError {
     Snapshot(#[from] SnapshotError),
     #[error("a kept policy: {0}")]
     Policy(#[from] PolicyError),
+    #[error("{name} names no snapshot: it was changed, or another version wrote it")]
+    Active { name: String },
     #[error("what is kept as snapshot {named} is {found}")]
     Misnamed { named: Hash, found: Hash },
     #[error("snapshot {hash} is kept without its policy")]
@@ -263,10 +265,11 @@ fn name(hash: Hash, kind: &str) -> String {
     format!("{hash}.{kind}")
 }
 
-/// The name of a snapshot that such a file holds.
-fn active_in(folder: &Folder, name: &str) -> Result<Option<Hash>, OwnedError> {
-    let bytes = folder.read(name, 2 * size_of::<Hash>())?;
-    Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok()))
+/// The name of a snapshot that such a file holds; `None` where there is no file.
+fn active_in(folder: &Folder, name: &str) -> Result<Option<Hash>, KeepError> {
+    let Some(bytes) = folder.read(name, 2 * size_of::<Hash>())? else { return Ok(None) };
+    let hash = String::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+    hash.map(Some).ok_or_else(|| KeepError::Active { name: name.to_owned() })
 }
 
 /// Reads the learned policy that `folder` names as the algorithm's latest; `None` where none was learned.

@@ -36,7 +36,7 @@ pub(crate) use learner::Learn;
 use learner::Meter;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
-pub(crate) use resumed::Beginning;
+pub(crate) use resumed::{Beginning, resume_all};
 pub use resumed::{ResumeError, resume};
 pub use simulated::beside;
 pub(crate) use thread::Gauges;
@@ -153,7 +153,7 @@ pub(crate) struct Learning {
 
 impl Learning {
     /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept in `folder`, if
-    /// there is one; learning goes on from `beginning` where it is of that algorithm. Nothing runs yet.
+    /// there is one; learning goes on from the algorithm's beginning, if there is one. Nothing runs yet.
     ///
     /// # Errors
     /// The decision log cannot be opened.
@@ -162,17 +162,17 @@ impl Learning {
         algorithms: &[Arc<dyn Algorithm>],
         rules: &Rules,
         folder: Option<Folder>,
-        beginning: Option<Beginning>,
+        mut beginnings: Vec<Beginning>,
     ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
         let on = config.mode != LearnMode::Off;
         // One learner an algorithm: of its first policy.
-        let mut beginning = beginning;
         let pending_learner = |algorithm: &Arc<dyn Algorithm>| {
             // Without a float policy there is nothing to go on from.
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
-            let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
+            let at = beginnings.iter().position(|beginning| beginning.algorithm == algorithm.name());
+            let beginning = at.map(|at| beginnings.swap_remove(at));
             // What is learned from targets is learned in this process, whatever the mode.
             let is_outside = config.mode == LearnMode::Outside && !algorithm.is_supervised();
             let socket = if is_outside { learner_socket(folder.as_ref(), algorithm.name()) } else { None };

@@ -6,9 +6,11 @@ use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_learn::Policy;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
+use std::sync::Arc;
+use tracing::warn;
 
 /// Policy and snapshot that an algorithm's flows begin with instead of the shipped ones.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Beginning {
     pub algorithm: &'static str,
     pub policy: Policy,
@@ -47,6 +49,22 @@ pub fn resume(
     Ok(Some(Beginning { algorithm: algorithm.name(), policy, snapshot }))
 }
 
+/// Returns what earlier agents learned for these algorithms, as far as it can be begun with; what cannot is logged.
+pub(crate) fn resume_all(
+    algorithms: &[Arc<dyn Algorithm>],
+    folder: &Folder,
+    admissions: &Admissions,
+) -> Vec<Beginning> {
+    let resumed = |algorithm: &Arc<dyn Algorithm>| {
+        resume(&**algorithm, folder, admissions, false).unwrap_or_else(|error| {
+            let algorithm = algorithm.name();
+            warn!(algorithm, %error, "what an earlier agent learned is not used: flows begin with the shipped snapshot");
+            None
+        })
+    };
+    algorithms.iter().filter(|algorithm| algorithm.learns()).filter_map(resumed).collect()
+}
+
 /// Whether programs that ask the one that ships may ask this one: it sees the same and decides the same.
 fn fits(shipped: &PolicySource, policy: &Policy, snapshot: &Snapshot) -> bool {
     Snapshot::built_in(shipped.snapshot).is_ok_and(|shipped| {
@@ -64,7 +82,6 @@ mod tests {
     use ccplane_core::{Verdict, Why};
     use ccplane_snapshot::{SigningKey, SnapshotError, Terms, Trust};
     use std::path::Path;
-    use std::sync::Arc;
 
     /// Of the network that ships, under a name of its own.
     fn learned(n: u64) -> (Policy, Arc<Snapshot>) {
@@ -137,7 +154,7 @@ mod tests {
         std::fs::write(path.join(format!("{}.snapshot", one.hash())), learned(2).1.to_bytes()).unwrap();
         assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Misnamed { .. }))));
         std::fs::write(path.join("aurora.active"), b"../../etc/passwd").unwrap();
-        assert_eq!(aurora().unwrap(), None);
+        assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Active { .. }))));
     }
 
     #[test]
@@ -181,5 +198,13 @@ mod tests {
         let trust = Trust::SignedBy(vec![key.verifying_key()]);
         let refused = Admissions::open(trust, Some(state.path())).unwrap_err();
         assert!(matches!(refused, RefusedSnapshot::Corrupt { line: 1, .. }), "{refused}");
+        // A file without a version is of the first one; another version's is refused.
+        sign(&key, 10, u64::MAX);
+        std::fs::write(state.path().join("sequences"), "aurora 11\n").unwrap();
+        assert_eq!(resumes(false), Err(SnapshotError::Older { sequence: 10, newest: 11 }));
+        std::fs::write(state.path().join("sequences"), "ccplane sequences 2\naurora 11\n").unwrap();
+        let trust = Trust::SignedBy(vec![key.verifying_key()]);
+        let refused = Admissions::open(trust, Some(state.path())).unwrap_err().to_string();
+        assert!(refused.contains("version 2 of the format, this agent reads version 1"), "{refused}");
     }
 }

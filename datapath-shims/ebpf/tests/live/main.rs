@@ -8,3 +8,4 @@ mod flows;
 mod killed;
 mod names;
 mod programs;
+mod version;

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 const NOBODY: libc::uid_t = 65_534;
+/// The command that is tested.
+pub const CCPLANE: &str = env!("CARGO_BIN_EXE_ccplane");
 
 /// `ccplane` with arguments, run to its end.
 pub fn ccplane(arguments: &[&str]) -> Output {
@@ -24,7 +26,11 @@ pub fn ccplane(arguments: &[&str]) -> Output {
 }
 
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command_of(Path::new(CCPLANE), arguments)
+}
+
+fn command_of(ccplane: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(ccplane);
     command
         .args(arguments)
         .env_remove("CCPLANE_CONFIG")
@@ -44,12 +50,14 @@ pub fn stderr(output: &Output) -> String {
 /// A run directory with a configuration; agents that run there.
 pub struct Home {
     dir: tempfile::TempDir,
+    /// The `ccplane` that commands here are, agents too.
+    pub ccplane: PathBuf,
 }
 
 impl Home {
     /// An agent here serves datapaths of other processes only.
     pub fn new(more: &str) -> Home {
-        let home = Home { dir: tempfile::tempdir().unwrap() };
+        let home = Home { dir: tempfile::tempdir().unwrap(), ccplane: CCPLANE.into() };
         fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o700)).unwrap();
         home.configure(&format!("datapath.ebpf.mode = \"off\"\n{more}"));
         home
@@ -75,7 +83,7 @@ impl Home {
 
     /// A command that finds this home's agent.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = command(arguments);
+        let mut command = command_of(&self.ccplane, arguments);
         command.env("CCPLANE_CONFIG", self.config());
         command
     }

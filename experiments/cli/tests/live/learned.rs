@@ -47,7 +47,7 @@ fn wait_for_uid(lab: &Lab, uid: u64) {
 }
 
 /// `ccplane snapshot list`, as JSON.
-fn listed(lab: &Lab) -> Value {
+pub(crate) fn listed(lab: &Lab) -> Value {
     lab.home.json(&["snapshot", "list"])
 }
 
@@ -63,19 +63,19 @@ fn parts(list: &Value) -> Vec<(String, u64)> {
     list["slots"][0]["deployments"].as_array().unwrap().iter().map(of).collect()
 }
 
-fn shipped(name: &str) -> Snapshot {
+pub(crate) fn shipped(name: &str) -> Snapshot {
     let path = format!("{}/../../algs/policies/{name}.snapshot", env!("CARGO_MANIFEST_DIR"));
     Snapshot::parse(&fs::read(path).unwrap()).unwrap()
 }
 
 /// Aurora's policy under another hash: it decides as the shipped one does.
-fn renamed(seed: u64) -> Snapshot {
+pub(crate) fn renamed(seed: u64) -> Snapshot {
     let mut parts = shipped("aurora").into_parts();
     parts.provenance.seed = seed;
     Snapshot::new(parts).unwrap()
 }
 
-fn file(lab: &Lab, name: &str, bytes: &[u8]) -> String {
+pub(crate) fn file(lab: &Lab, name: &str, bytes: &[u8]) -> String {
     let path: PathBuf = lab.home.path(name);
     fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()

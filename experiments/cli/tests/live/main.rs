@@ -12,3 +12,4 @@ mod packets;
 mod quic;
 mod record;
 mod run;
+mod upgrade;

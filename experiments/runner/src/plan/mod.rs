@@ -44,6 +44,11 @@ pub(crate) use number::decimal;
 use source::PlanSource;
 use sweep::Point;
 
+/// The version of the plans' format that this program reads.
+const PLAN_VERSION: u64 = 1;
+/// The advice about a plan of another version.
+const PLAN_ADVICE: &str =
+    "run it by the ccplane that it was written for, or see the keys in experiments/plans/README.md";
 /// The largest file of a plan.
 pub const PLAN: Bound = Bound { what: "a plan", bytes: 1 << 20 };
 /// Scenarios of one plan, sweep included.
@@ -102,6 +107,7 @@ impl Plan {
     ) -> Result<Plan, PlanError> {
         let refuse = |placed| PlanError::Refused(DocumentError::at(file, text, placed));
         let mut document = ccplane_files::document::parse(text).map_err(refuse)?;
+        ccplane_files::document::take_version(&mut document, PLAN_VERSION, PLAN_ADVICE).map_err(refuse)?;
         let placed = |(span, problem): sweep::Refused| refuse((Some(span), problem));
         let ranges = sweep::ranges(document.get_ref()).map_err(placed)?;
         let axes = sweep::axes(document.get_mut(), &ranges).map_err(placed)?;

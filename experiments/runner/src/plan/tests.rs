@@ -408,6 +408,14 @@ fn refusals_say_where_and_what_would_be_right() {
 }
 
 #[test]
+fn a_plan_may_say_its_version_and_one_of_another_is_refused_before_its_keys() {
+    assert_eq!(parse(&format!("version = 1\n{GOOD}")).unwrap().scenarios, parse(GOOD).unwrap().scenarios);
+    let newer = parse(&format!("no_such_key = 1\nversion = 2\n{GOOD}")).map(|_| ()).unwrap_err().to_string();
+    let said = "p.toml:2:11: version: the file is of version 2, this program reads version 1";
+    assert!(newer.starts_with(said), "{newer}");
+}
+
+#[test]
 fn refusals_of_what_is_added() {
     let cases: &[(&str, &str)] = &[
         ("[sweep]\n\"algorithm.x\" = [1]", "13:1: sweep.\"algorithm.x\": swept can be \"link.KEY\""),
