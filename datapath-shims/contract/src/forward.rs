@@ -4,7 +4,16 @@ use crate::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
 };
 use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{Hook, Program};
+
+/// A command on a flow that the datapath behind a [`Forward`] has accepted.
+// Exhaustive: a new one has to be handled by every trace, which the compiler names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted<'a> {
+    SetProgram { flow: FlowId, uid: ProgramUid, fields: &'a [(Field, i64)] },
+    Update { flow: FlowId, fields: &'a [(Field, i64)] },
+    Release { flow: FlowId },
+}
 
 /// A datapath that leaves all commands to another one; what it tells may differ.
 pub trait Forward {
@@ -13,6 +22,11 @@ pub trait Forward {
 
     /// Carries out the commands.
     fn inner_mut(&mut self) -> &mut dyn Datapath;
+
+    /// Notes a command on a flow, once the other datapath has accepted it.
+    fn note_accepted(&mut self, command: Accepted<'_>) {
+        let _ = command;
+    }
 
     /// Lists the flows, as [`Datapath::flows`] does.
     fn forward_flows(&mut self) -> Vec<FlowStats> {
@@ -41,16 +55,38 @@ impl<T: Forward> Datapath for T {
         uid: ProgramUid,
         fields: &[(Field, i64)],
     ) -> Result<(), DatapathError> {
-        self.inner_mut().set_program(flow, uid, fields)
+        self.inner_mut().set_program(flow, uid, fields)?;
+        self.note_accepted(Accepted::SetProgram { flow, uid, fields });
+        Ok(())
     }
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.inner_mut().update(flow, fields)
+        self.inner_mut().update(flow, fields)?;
+        self.note_accepted(Accepted::Update { flow, fields });
+        Ok(())
+    }
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.inner_mut().set_first(uid, fields)
+    }
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.inner_mut().ensure_program(flow, uid, fields)?;
+        self.note_accepted(Accepted::SetProgram { flow, uid, fields });
+        Ok(())
+    }
+    fn clear_first(&mut self, hook: Hook) {
+        self.inner_mut().clear_first(hook);
     }
     fn requested(&self, flow: FlowId) -> Option<&str> {
         self.inner().requested(flow)
     }
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.inner_mut().release(flow)
+        self.inner_mut().release(flow)?;
+        self.note_accepted(Accepted::Release { flow });
+        Ok(())
     }
     fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
         self.inner_mut().define_slot(slot, shape)
@@ -78,5 +114,124 @@ impl<T: Forward> Datapath for T {
     }
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.forward_poll(max, events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeDatapath;
+    use crate::{FlowInfo, ON_ACKS};
+
+    const FLOW: FlowId = FlowId(7);
+    const UID: ProgramUid = ProgramUid(3);
+    const PROGRAM: &str = "(def (gain 3)) (when true (:= gain 4))";
+
+    /// A datapath whose flows start with programs, around a fake; it counts what reaches it.
+    #[derive(Default)]
+    struct Starting {
+        fake: FakeDatapath,
+        first: Vec<ProgramUid>,
+        ensured: Vec<ProgramUid>,
+        cleared: Vec<Hook>,
+    }
+
+    impl Datapath for Starting {
+        fn capabilities(&self) -> Capabilities {
+            self.fake.capabilities()
+        }
+        fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+            self.fake.install(uid, program)
+        }
+        fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+            self.fake.remove(uid)
+        }
+        fn set_program(
+            &mut self,
+            flow: FlowId,
+            uid: ProgramUid,
+            fields: &[(Field, i64)],
+        ) -> Result<(), DatapathError> {
+            self.fake.set_program(flow, uid, fields)
+        }
+        fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+            self.fake.update(flow, fields)
+        }
+        fn set_first(&mut self, uid: ProgramUid, _: &[(Field, i64)]) -> Result<(), DatapathError> {
+            self.first.push(uid);
+            Ok(())
+        }
+        fn ensure_program(
+            &mut self,
+            _: FlowId,
+            uid: ProgramUid,
+            _: &[(Field, i64)],
+        ) -> Result<(), DatapathError> {
+            self.ensured.push(uid);
+            Ok(())
+        }
+        fn clear_first(&mut self, hook: Hook) {
+            self.cleared.push(hook);
+        }
+        fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+            self.fake.release(flow)
+        }
+        fn requested(&self, flow: FlowId) -> Option<&str> {
+            self.fake.requested(flow)
+        }
+        fn heartbeat(&mut self) {
+            self.fake.heartbeat();
+        }
+        fn flows(&mut self) -> Vec<FlowStats> {
+            self.fake.flows()
+        }
+        fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+            self.fake.poll(max, events)
+        }
+    }
+
+    /// Keeps the commands that were accepted, as text.
+    #[derive(Default)]
+    struct Noting {
+        inner: Starting,
+        accepted: Vec<String>,
+    }
+
+    impl Forward for Noting {
+        fn inner(&self) -> &dyn Datapath {
+            &self.inner
+        }
+        fn inner_mut(&mut self) -> &mut dyn Datapath {
+            &mut self.inner
+        }
+        fn note_accepted(&mut self, command: Accepted<'_>) {
+            self.accepted.push(format!("{command:?}"));
+        }
+    }
+
+    #[test]
+    fn every_command_reaches_the_other_datapath_and_those_accepted_are_noted() {
+        let mut noting = Noting::default();
+        noting.inner.fake.start(FLOW, FlowInfo::example(1400, 14_000)).requested = Some("cubic".to_owned());
+        let fields = [(Field::Cwnd, 9)];
+        let program = ccplane_program::compile(PROGRAM).unwrap();
+        assert_eq!(noting.set_program(FLOW, UID, &fields), Err(DatapathError::NoProgram(UID)));
+        noting.install(UID, &program).unwrap();
+        noting.set_program(FLOW, UID, &fields).unwrap();
+        noting.update(FLOW, &fields).unwrap();
+        assert_eq!(noting.update(FlowId(8), &fields), Err(DatapathError::NoFlow(FlowId(8))));
+        noting.ensure_program(FLOW, UID, &fields).unwrap();
+        noting.release(FLOW).unwrap();
+        let names: Vec<&str> = noting.accepted.iter().filter_map(|said| said.split(' ').next()).collect();
+        assert_eq!(names, ["SetProgram", "Update", "SetProgram", "Release"], "refused ones are not noted");
+
+        noting.set_first(UID, &[]).unwrap();
+        noting.clear_first(Hook::Send);
+        noting.heartbeat();
+        assert_eq!((noting.requested(FLOW), noting.capabilities().hooks), (Some("cubic"), ON_ACKS));
+        let Starting { fake, first, ensured, cleared } = &noting.inner;
+        assert_eq!((&first[..], &ensured[..], &cleared[..]), (&[UID][..], &[UID][..], &[Hook::Send][..]));
+        assert_eq!((fake.heartbeats, fake.changes.len()), (1, 2));
+        assert_eq!((noting.flows().len(), noting.poll(8, &mut Vec::new())), (1, 1));
     }
 }

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod fake;
 mod fields;
 mod forward;
 mod pairing;
@@ -35,7 +36,7 @@ pub mod suite;
 mod transport;
 
 pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
-pub use forward::Forward;
+pub use forward::{Accepted, Forward};
 pub use pairing::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
 pub use slots::SlotTable;
 pub use transport::{INFINITE_SSTHRESH, KnownStats, StatInfo, TransportStats};

@@ -1,7 +1,7 @@
 //! The state machine between the core and portus, message by message.
 
 use crate::common::{DP, Got, MAX_FLOWS, PROGRAM, World, control};
-use ccplane_contract::FlowId;
+use ccplane_contract::{DatapathError, FlowId};
 use ccplane_core::{HostReason, MAX_HOSTED_PROGRAMS};
 use ccplane_program::ir::{INFINITY, MAX_CWND_BYTES};
 use ccplane_wire::v1::Field;
@@ -16,7 +16,7 @@ fn steered() -> World {
     let mut world = World::new();
     world.arrive();
     world.install(1, PROGRAM);
-    world.fake.open(1, "192.0.2.7:443");
+    world.start(1, "192.0.2.7:443");
     assert_eq!(world.turn(), [create(1)]);
     world.change(1, 1, &[]);
     assert_eq!(world.native(1), None);
@@ -29,7 +29,7 @@ fn a_flow_is_steered_from_create_to_close() {
     let mut world = World::new();
     assert_eq!(world.arrive(), [Got::Ready]);
     assert!(world.install(1, PROGRAM).is_empty());
-    world.fake.open(1, "192.0.2.7:443");
+    world.start(1, "192.0.2.7:443");
     assert_eq!(world.turn(), [create(1)]);
     assert_eq!(world.native(1).unwrap(), "portus has set no program yet");
 
@@ -37,14 +37,14 @@ fn a_flow_is_steered_from_create_to_close() {
     // Two report registers come before the control registers.
     assert_eq!(world.calls(), ["set 1 [(Reg(3), 5), (Cwnd, 28000)]"]);
     assert_eq!(world.core.flow(DP, FlowId(1)).unwrap().program().unwrap().name(), "portus-1");
-    world.fake.report(1, 1, &[1400, INFINITY]);
-    world.fake.report(1, 2, &[-1, 2]);
+    world.fake.report(FlowId(1), 1, &[1400, INFINITY]);
+    world.fake.report(FlowId(1), 2, &[-1, 2]);
     let measure = |values: &[u64]| Got::Measure { sid: 1, program: 1, values: values.to_vec() };
     assert_eq!(world.turn(), [measure(&[1400, u64::from(u32::MAX)]), measure(&[0, 2])]);
     world.update(1, &[(Field::Rate, 1_000_000)]);
     assert_eq!(world.calls(), ["update 1 [(Rate, 1000000)]"]);
 
-    world.fake.close(1);
+    world.fake.end(FlowId(1));
     assert_eq!(world.turn(), [Got::Close { sid: 1 }]);
     world.update(1, &[(Field::Rate, 1)]);
     assert_eq!((world.calls(), world.bridge.counters().malformed), (vec![], 1));
@@ -65,14 +65,12 @@ fn portus_is_told_what_a_flow_asks_for() {
     let longest = "x".repeat(63);
     let asked = [Some("cubic"), Some(longest.as_str()), None, Some("")];
     for (flow, name) in (1..).zip(asked) {
-        world.fake.asks = name.map(str::to_owned);
-        world.fake.open(flow, "192.0.2.7:443");
+        world.start(flow, "192.0.2.7:443").requested = name.map(str::to_owned);
         let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
         assert_eq!(asks(world.turn()), [name]);
     }
     // What the protocol has no room for is left out; the flow is portus's all the same.
-    world.fake.asks = Some("x".repeat(64));
-    world.fake.open(5, "192.0.2.7:443");
+    world.start(5, "192.0.2.7:443").requested = Some("x".repeat(64));
     assert_eq!(asks(world.turn()), [None]);
     let reason = HostReason::Silent { algorithm: "portus", for_ms: 1 };
     world.bridge.leave(&mut world.core, reason);
@@ -102,8 +100,8 @@ fn a_portus_that_is_gone_leaves_its_flows_native_and_gets_them_back() {
     world.bridge.leave(&mut world.core, HostReason::Unreachable { algorithm: "portus", why });
     assert!(world.turn().is_empty());
     let reason = "portus cannot be reached: nobody listens at /tmp/ccp/portus";
-    assert_eq!((world.native(1).as_deref(), world.fake.flows[&FlowId(1)].1), (Some(reason), None));
-    world.fake.open(2, "192.0.2.7:443");
+    assert_eq!((world.native(1).as_deref(), world.fake.flows[&FlowId(1)].program), (Some(reason), None));
+    world.start(2, "192.0.2.7:443");
     assert!(world.turn().is_empty());
     assert_eq!(world.native(2).as_deref(), Some(reason));
 
@@ -116,9 +114,9 @@ fn a_portus_that_is_gone_leaves_its_flows_native_and_gets_them_back() {
         asks: None,
     };
     assert_eq!(world.arrive(), [Got::Ready, again(2), again(3)]);
-    let installed = world.fake.programs.len();
+    let installed = world.fake.programs.iter().count();
     world.install(1, PROGRAM);
-    assert_eq!(world.fake.programs.len(), installed, "the same program is installed once");
+    assert_eq!(world.fake.programs.iter().count(), installed, "the same program is installed once");
     world.change(2, 1, &[]);
     world.change(1, 1, &[]);
     assert_eq!(world.native(1), None);
@@ -148,7 +146,7 @@ fn programs_that_cannot_run_leave_their_flows_native_with_the_reason() {
     world.change(1, 1, &[]);
     assert_eq!(world.native(1), None);
     // The datapath refuses a program that was lifted.
-    world.fake.refuse_installs = true;
+    world.fake.refused = Some(DatapathError::Refused { at: Some(7), reason: "too long a day".to_owned() });
     world.install(5, "(def (Report (a 3))) (when true (report))");
     world.change(1, 5, &[]);
     let reason = world.native(1).unwrap();
@@ -164,7 +162,9 @@ fn programs_that_cannot_run_leave_their_flows_native_with_the_reason() {
 fn flows_beyond_the_limit_stay_native() {
     let mut world = World::new();
     world.arrive();
-    (1..=MAX_FLOWS as u64 + 1).for_each(|flow| world.fake.open(flow, "[2001:db8::1]:443"));
+    for flow in 1..=MAX_FLOWS as u64 + 1 {
+        world.start(flow, "[2001:db8::1]:443");
+    }
     let received = world.turn();
     assert_eq!(received.len(), MAX_FLOWS);
     // IPv6 addresses are shown as numbers of a prefix that no host has.
@@ -183,7 +183,7 @@ fn programs_of_earlier_portuses_make_room() {
         let sid = *world.open.first().unwrap();
         world.change(sid, 1, &[]);
         assert_eq!(world.native(1), None, "program {n}");
-        assert!(world.fake.programs.len() <= MAX_HOSTED_PROGRAMS, "program {n}");
+        assert!(world.fake.programs.iter().count() <= MAX_HOSTED_PROGRAMS, "program {n}");
     }
 }
 
@@ -191,9 +191,9 @@ fn programs_of_earlier_portuses_make_room() {
 fn reports_that_portus_does_not_read_are_dropped_and_its_flows_ends_are_not() {
     let mut world = steered();
     for seq in 1..=1000 {
-        world.fake.report(1, seq, &[1, 1]);
+        world.fake.report(FlowId(1), seq, &[1, 1]);
     }
-    world.fake.close(1);
+    world.fake.end(FlowId(1));
     let received = world.turn();
     let counters = world.bridge.counters();
     assert!(counters.dropped_reports > 0 && counters.reports + counters.dropped_reports == 1000);

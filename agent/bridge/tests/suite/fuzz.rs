@@ -5,6 +5,7 @@
 //! `cargo bolero test -p ccplane-bridge --test suite fuzz::datagrams` runs one guided by coverage.
 
 use crate::common::{PROGRAM, World, control, stock};
+use ccplane_contract::{DatapathError, FlowId};
 use ccplane_core::HostReason;
 use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v1::{Bytecode, ChangeProg, Field, Install, ToDatapath, Update};
@@ -14,7 +15,7 @@ fn takes(bytes: &[u8]) -> (usize, u64, u64) {
     let mut world = World::new();
     world.arrive();
     world.install(1, PROGRAM);
-    world.fake.open(1, "192.0.2.7:443");
+    world.start(1, "192.0.2.7:443");
     world.turn();
     world.change(1, 1, &[]);
     world.bridge.datagram(&mut world.core, bytes);
@@ -23,7 +24,7 @@ fn takes(bytes: &[u8]) -> (usize, u64, u64) {
     world.turn();
     assert_eq!(world.core.counters().refused_commands, 0, "the datapath was asked for what it refuses");
     let counters = world.bridge.counters();
-    (world.fake.calls.len(), counters.malformed, counters.refused_installs)
+    (world.fake.changes.len(), counters.malformed, counters.refused_installs)
 }
 
 #[test]
@@ -71,13 +72,13 @@ fn play<'s>(steps: impl IntoIterator<Item = &'s (u8, u8, u16)>) -> u64 {
                 world.bridge.leave(&mut world.core, reason);
                 world.open.clear();
             }
-            2 if !world.fake.flows.contains_key(&ccplane_contract::FlowId(flow)) => {
-                world.fake.open(flow, "192.0.2.7:443");
+            2 if !world.fake.flows.contains_key(&FlowId(flow)) => {
+                world.start(flow, "192.0.2.7:443");
             }
-            3 => world.fake.close(flow),
+            3 => world.fake.end(FlowId(flow)),
             4 | 5 => {
                 seq += 1;
-                world.fake.report(flow, seq, &[value as i64, 1]);
+                world.fake.report(FlowId(flow), seq, &[value as i64, 1]);
             }
             6 => {
                 world.install(number, PROGRAM);
@@ -88,13 +89,16 @@ fn play<'s>(steps: impl IntoIterator<Item = &'s (u8, u8, u16)>) -> u64 {
             8 => {
                 world.update(sid, &[(Field::Cwnd, value)]);
             }
-            _ => world.fake.refuse_installs = value % 2 == 0,
+            _ => {
+                let refused = DatapathError::Refused { at: None, reason: "as the fuzzer says".to_owned() };
+                world.fake.refused = (value % 2 == 0).then_some(refused);
+            }
         }
         world.turn();
     }
     let counters = world.bridge.counters();
     let few = |n: u64| n.min(3);
-    few(world.fake.calls.len() as u64 / 4)
+    few(world.fake.changes.len() as u64 / 4)
         + 4 * few(counters.refused_installs)
         + 16 * few(world.fake.flows.len() as u64)
         + 64 * few(world.open.len() as u64)

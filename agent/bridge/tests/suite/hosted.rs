@@ -1,8 +1,9 @@
 //! Algorithms of this process: whom their messages reach, who is woken, and how they end.
 
-use crate::common::{DP, Fake, PROGRAM, stock};
+use crate::common::{DP, PROGRAM, calls, start, stock};
 use ccplane_alg::Algorithm;
 use ccplane_bridge::{Hosted, Links, Options, Wire, WireError};
+use ccplane_contract::fake::FakeDatapath;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Config, Core, Rules, drive};
 use ccplane_testing::wait_for;
@@ -14,6 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "echo";
+const CWND_PACKETS: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_MS: u16 = 60_000;
 /// Bytes of portus's own buffer.
@@ -60,7 +62,7 @@ fn echo(ended: Sender<WireError>) -> Arc<dyn Algorithm> {
 
 struct Loop {
     core: Core,
-    fake: Fake,
+    fake: FakeDatapath,
     links: Links,
 }
 
@@ -69,7 +71,7 @@ impl Loop {
         let algorithms = [Arc::clone(algorithm)];
         let catalog = Catalog::new(algorithms.to_vec(), 100).unwrap();
         let mut core = Core::new(catalog, Rules::all(NAME), Config::default()).unwrap();
-        let fake = Fake { snd_cwnd: 10, ..Fake::default() };
+        let fake = FakeDatapath::default();
         core.attach(DP, fake.capabilities(), 0).unwrap();
         let nobody = PathBuf::from("/nonexistent");
         let options = Options {
@@ -80,6 +82,12 @@ impl Loop {
             max_flows: 8,
         };
         Loop { core, fake, links: Links::new(options, &algorithms, || ()).unwrap() }
+    }
+
+    /// Starts a flow, and has the core hear of it.
+    fn start(&mut self, flow: u64) {
+        start(&mut self.fake, flow, "192.0.2.7:443", CWND_PACKETS);
+        self.turn();
     }
 
     fn turn(&mut self) {
@@ -114,14 +122,13 @@ fn each_loop_is_a_datapath_of_its_own_and_is_woken_by_its_answers() {
     let algorithm = echo(ended);
     let mut loops = [Loop::new(&algorithm), Loop::new(&algorithm)];
     for each in &mut loops {
-        each.fake.open(1, "192.0.2.7:443");
-        each.turn();
+        each.start(1);
         each.turn_until("it is steered", |each| each.is_steered(1));
     }
     // The numbers of loops begin with 1; both flows have the same sid.
     let windows = [["set 1 [(Cwnd, 10000)]"], ["set 1 [(Cwnd, 20000)]"]];
-    for (each, window) in loops.iter().zip(windows) {
-        assert_eq!(each.fake.calls, window);
+    for (each, window) in loops.iter_mut().zip(windows) {
+        assert_eq!(calls(&mut each.fake), window);
     }
     // Nothing is left to hear.
     for each in &mut loops {
@@ -132,8 +139,7 @@ fn each_loop_is_a_datapath_of_its_own_and_is_woken_by_its_answers() {
     // One loop ends and the other goes on.
     let [first, mut second] = loops;
     drop(first);
-    second.fake.open(2, "192.0.2.7:443");
-    second.turn();
+    second.start(2);
     second.turn_until("it is steered, too", |each| each.is_steered(2));
     assert!(end.try_recv().is_err());
     // The thread ends with the last that could send to it.
@@ -150,8 +156,7 @@ fn a_loop_is_woken_when_its_algorithm_ends() {
         Err("no more".to_owned())
     }));
     let mut one = Loop::new(&algorithm);
-    one.fake.open(1, "192.0.2.7:443");
-    one.turn();
+    one.start(1);
     let reason = |one: &Loop| one.core.flow(DP, FlowId(1)).unwrap().native().map(ToString::to_string);
     one.turn_until("it ends", |one| reason(one).is_some_and(|reason| reason.contains("ended")));
     assert_eq!(reason(&one).unwrap(), "echo has ended: no more");

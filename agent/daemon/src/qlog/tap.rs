@@ -2,12 +2,9 @@
 
 use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowStats, Mode, Part,
-    ProgramUid, SlotStats,
+    Accepted, Datapath, Event as Happened, Field, FlowId, FlowStats, Forward, Mode, ProgramUid,
 };
 use ccplane_core::{Core, DatapathId, Driven, NATIVE, drive};
-use ccplane_infer::Shape;
-use ccplane_program::ir::Program as Ir;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -274,61 +271,23 @@ struct Tap<'a> {
     passed: Vec<Passed>,
 }
 
-impl Datapath for Tap<'_> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl Forward for Tap<'_> {
+    fn inner(&self) -> &dyn Datapath {
+        self.inner
     }
-    fn install(&mut self, uid: ProgramUid, program: &Ir) -> Result<(), DatapathError> {
-        self.inner.install(uid, program)
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        self.inner
     }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        self.inner.remove(uid)
+    fn note_accepted(&mut self, command: Accepted<'_>) {
+        self.passed.push(match command {
+            Accepted::SetProgram { flow, uid, fields } => {
+                Passed::SetProgram { flow, uid, fields: fields.to_vec() }
+            }
+            Accepted::Update { flow, fields } => Passed::Update { flow, fields: fields.to_vec() },
+            Accepted::Release { flow } => Passed::Release { flow },
+        });
     }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.inner.set_program(flow, uid, fields)?;
-        self.passed.push(Passed::SetProgram { flow, uid, fields: fields.to_vec() });
-        Ok(())
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.inner.update(flow, fields)?;
-        self.passed.push(Passed::Update { flow, fields: fields.to_vec() });
-        Ok(())
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.inner.release(flow)?;
-        self.passed.push(Passed::Release { flow });
-        Ok(())
-    }
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.inner.define_slot(slot, shape)
-    }
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.inner.push(slot, image, part)
-    }
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.inner.share(slot, share)
-    }
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.inner.promote(slot)
-    }
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.inner.rollback(slot)
-    }
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.inner.slots()
-    }
-    fn heartbeat(&mut self) {
-        self.inner.heartbeat();
-    }
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.inner.flows()
-    }
-    fn poll(&mut self, max: usize, events: &mut Vec<Happened>) -> usize {
+    fn forward_poll(&mut self, max: usize, events: &mut Vec<Happened>) -> usize {
         let from = events.len();
         let count = self.inner.poll(max, events);
         self.passed.extend(events[from..].iter().cloned().map(Passed::Event));

@@ -1,63 +1,14 @@
 use super::*;
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowInfo, TransportStats,
-};
-use ccplane_contract::{FlowStats, Mode, ProgramUid};
-use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
+use ccplane_contract::fake::FakeDatapath;
+use ccplane_contract::{Datapath, Event as Happened, FlowId, FlowInfo, TransportStats};
+use ccplane_core::{Catalog, Config, Core, DatapathId, NATIVE, Rule, Rules};
 use serde_json::Value;
 
 const DP: DatapathId = DatapathId(0);
 
-/// A datapath of one flow.
-#[derive(Default)]
-struct Fake {
-    events: Vec<Happened>,
-    flow: Option<FlowStats>,
-}
-
-impl Datapath for Fake {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            kind: "fake",
-            max_programs: 8,
-            max_flows: 8,
-            policy: false,
-            full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
-        }
-    }
-    fn install(&mut self, _: ProgramUid, _: &ccplane_program::ir::Program) -> Result<(), DatapathError> {
-        Ok(())
-    }
-    fn remove(&mut self, _: ProgramUid) -> Result<(), DatapathError> {
-        Ok(())
-    }
-    fn set_program(&mut self, _: FlowId, uid: ProgramUid, _: &[(Field, i64)]) -> Result<(), DatapathError> {
-        if let Some(flow) = &mut self.flow {
-            (flow.program, flow.mode) = (Some(uid), Mode::Program);
-        }
-        Ok(())
-    }
-    fn update(&mut self, _: FlowId, _: &[(Field, i64)]) -> Result<(), DatapathError> {
-        Ok(())
-    }
-    fn release(&mut self, _: FlowId) -> Result<(), DatapathError> {
-        Ok(())
-    }
-    fn heartbeat(&mut self) {}
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.flow.iter().cloned().collect()
-    }
-    fn poll(&mut self, _: usize, events: &mut Vec<Happened>) -> usize {
-        let count = self.events.len();
-        events.append(&mut self.events);
-        count
-    }
-}
-
 struct Lab {
     core: Core,
-    fake: Fake,
+    fake: FakeDatapath,
     taps: Taps,
     now_us: u64,
     reports: u32,
@@ -71,38 +22,35 @@ fn info() -> FlowInfo {
 
 impl Lab {
     fn new() -> Lab {
+        Lab::with(Rules::all("ccp-reno"))
+    }
+
+    fn with(rules: Rules) -> Lab {
         let catalog = Catalog::new(ccplane_algs::all(), 1).unwrap();
-        let mut core = Core::new(catalog, Rules::all("ccp-reno"), Config::default()).unwrap();
-        let fake = Fake::default();
+        let mut core = Core::new(catalog, rules, Config::default()).unwrap();
+        let fake = FakeDatapath::default();
         core.attach(DP, fake.capabilities(), 0).unwrap();
         Lab { core, fake, taps: Taps::default(), now_us: 1_000_000, reports: 0 }
     }
 
     fn turn(&mut self, events: Vec<Happened>) {
         self.now_us += 30_000;
-        self.fake.events = events;
+        self.fake.events.extend(events);
         self.taps.drive(&mut self.core, DP, &mut self.fake, self.now_us);
     }
 
     fn start(&mut self) {
-        self.fake.flow = Some(FlowStats {
-            flow: FLOW,
-            info: info(),
-            mode: Mode::NativeNoProgram,
-            program: None,
-            transport: TransportStats {
-                snd_cwnd: 10,
-                mss_bytes: 1000,
-                srtt_us: 20_500,
-                min_rtt_us: 20_000,
-                pacing_rate: 500_000,
-                unacked: 4,
-                ..TransportStats::default()
-            },
-            policy: None,
-            sampled_at_us: 0,
-        });
-        self.turn(vec![Happened::Created { flow: FLOW, info: info() }]);
+        let flow = self.fake.start(FLOW, info());
+        flow.transport = TransportStats {
+            snd_cwnd: 10,
+            mss_bytes: 1000,
+            srtt_us: 20_500,
+            min_rtt_us: 20_000,
+            pacing_rate: 500_000,
+            unacked: 4,
+            ..TransportStats::default()
+        };
+        self.turn(vec![]);
     }
 
     fn report(&mut self, count: u32) {
@@ -143,7 +91,7 @@ fn a_flows_life_in_order() {
     assert!(lab.taps.subscribe(subscriber));
     lab.start();
     lab.report(1);
-    lab.fake.flow.as_mut().unwrap().transport.lost = 2;
+    lab.fake.flows.get_mut(&FLOW).unwrap().transport.lost = 2;
     lab.turn(vec![]);
     lab.turn(vec![Happened::Closed { flow: FLOW }]);
     let seen = records(&mut subscription);
@@ -190,6 +138,22 @@ fn a_reader_who_comes_late_hears_what_there_is_and_ends_with_its_flow() {
     lab.turn(vec![Happened::Closed { flow: FLOW }]);
     assert_eq!(*named(&records(&mut subscription)).last().unwrap(), "ccplane:flow_ended");
     assert_eq!(subscription.records.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+}
+
+/// Rules with `requested` hold while somebody reads, too.
+#[test]
+fn a_reader_changes_nothing_of_what_a_flow_asks_for() {
+    for is_read in [false, true] {
+        let rule = Rule { requested: Some("ours".to_owned()), ..Rule::any("ccp-reno") };
+        let mut lab = Lab::with(Rules { rules: vec![rule], ..Rules::all(NATIVE) });
+        let (subscriber, _subscription) = channel(&Filter::default(), lab.now_us);
+        if is_read {
+            assert!(lab.taps.subscribe(subscriber));
+        }
+        lab.fake.start(FLOW, info()).requested = Some("ours".to_owned());
+        lab.turn(vec![]);
+        assert_eq!(lab.core.flow(DP, FLOW).unwrap().algorithm(), "ccp-reno", "read: {is_read}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::common::{Agent, Toy};
+use crate::common::{Agent, forget, toy};
 use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, Reader, Writer};
 use ccplane_channel::{Record, SharedWords, Transport};
 use ccplane_testing::fuzz::Fuzz;
@@ -54,7 +54,7 @@ fn ring_memory() {
 #[test]
 fn what_an_agent_says() {
     let mut agents = [Transport::Ring, Transport::Socket].map(Agent::new);
-    let mut toy = Toy::default();
+    let mut toy = toy();
     bolero::check!().with_type::<(u8, Vec<(u8, u8, Vec<u8>)>)>().for_each(|(which, said)| {
         let agent = &mut agents[usize::from(which % 2)];
         for (ty, minor, body) in said {
@@ -71,7 +71,7 @@ fn what_an_agent_says() {
         agent.turn(&mut toy);
         assert!(toy.heartbeats > before, "it still listens");
         agent.forget();
-        toy.forget();
+        forget(&mut toy);
     });
 }
 

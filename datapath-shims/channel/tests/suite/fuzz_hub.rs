@@ -3,10 +3,11 @@
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
 //! `cargo bolero test -p ccplane-channel --test suite fuzz_hub::rings_of_a_datapath` runs it guided by coverage.
 
-use crate::common::{Toy, info};
+use crate::common::{info, toy};
 use ccplane_channel::hub::{Change, Hub, HubOptions, PeerId};
 use ccplane_channel::ring::{Writer, words_of};
 use ccplane_channel::{Clock, RING_BYTES, ServeOptions, Served, SharedWords, Wake};
+use ccplane_contract::fake::FakeDatapath;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v2::{Features, Hello, ToAgent, ToDatapath, frames};
@@ -29,7 +30,7 @@ struct Rogue {
 /// The agent's side, and a datapath that keeps to the rules.
 struct World {
     hub: Hub,
-    good: (Served, Toy, PeerId),
+    good: (Served, FakeDatapath, PeerId),
     joined: Vec<PeerId>,
     dir: tempfile::TempDir,
     rogues: u64,
@@ -43,8 +44,7 @@ impl World {
             HubOptions { max_peers: 8, heartbeat_timeout, session: 1, rings: true, wake: Wake::Sleep };
         let path = dir.path().join("ccp.sock");
         let mut hub = Hub::bind(&path, options).unwrap();
-        let (mut served, mut toy) =
-            (Served::connect(&path, ServeOptions::new("good").unwrap()), Toy::default());
+        let (mut served, mut toy) = (Served::connect(&path, ServeOptions::new("good").unwrap()), toy());
         served.turn(&mut toy, 0);
         let mut changes = Vec::new();
         hub.receive(10, 0, &mut changes);

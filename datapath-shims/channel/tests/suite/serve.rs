@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Agent, Toy, report};
+use crate::common::{Agent, info, programs_of, report, toy};
 use ccplane_channel::{Mismatch, ServeOptions, Transport, Wake, Waker};
+use ccplane_contract::fake::FakeDatapath;
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::{Bits, Shape};
@@ -25,7 +26,7 @@ fn install(uid: u32) -> ToDatapath<'static> {
 }
 
 /// Turns until nothing more is to be done; what the agent hears.
-fn settle(agent: &mut Agent, toy: &mut Toy) -> Vec<(u32, String)> {
+fn settle(agent: &mut Agent, toy: &mut FakeDatapath) -> Vec<(u32, String)> {
     let mut received = Vec::new();
     for _ in 0..20 {
         agent.turn(toy);
@@ -43,10 +44,10 @@ fn starts(received: &[(u32, String)], expected: &[(u32, &str)]) {
 #[test]
 fn commands_are_done_and_answered() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
         assert_eq!(agent.served.has_ring(), transport == Transport::Ring);
-        toy.start_flow(FlowId(7));
+        toy.start(FlowId(7), info());
         agent.say(&install(1), 1);
         agent.say(&install(1), 2);
         let fields = [(Field::Cwnd, 9)];
@@ -73,14 +74,15 @@ fn commands_are_done_and_answered() {
                 (0, "Created"),
             ],
         );
-        assert_eq!((toy.heartbeats, toy.updates.len(), toy.programs.len()), (1, 1, 0));
+        let updates = toy.changes.iter().filter(|change| change.starts.is_none()).count();
+        assert_eq!((toy.heartbeats, updates, toy.programs.iter().count()), (1, 1, 0));
     }
 }
 
 #[test]
 fn slots_are_pushed_to_and_listed() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
         let shape = Shape::new(Bits::W16, &[54, 64, 60, 1]).unwrap();
         let [one, two] = [1, 2].map(|uid| images::idle(&shape, uid));
@@ -119,18 +121,18 @@ fn slots_are_pushed_to_and_listed() {
 /// Buffers that are still being read are waited for, and commands stay in their order.
 #[test]
 fn a_busy_slot_is_tried_again() {
-    let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+    let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
     agent.connect(&mut toy);
     let shape = Shape::new(Bits::W8, &[2, 1]).unwrap();
     let image = images::idle(&shape, 1);
     let push = ToDatapath::Push { slot: 0, part: Part::Canary { share: 1 }, image: image.as_slice().into() };
-    toy.busy = 5;
+    toy.busy_pushes = 5;
     agent.say(&ToDatapath::DefineSlot { slot: 0, shape }, 1);
     agent.say(&push, 2);
     agent.say(&ToDatapath::Promote { slot: 0 }, 3);
     starts(&settle(&mut agent, &mut toy), &[(1, "Done"), (2, "Done"), (3, "Done")]);
     // For ever busy: refused in the end.
-    toy.busy = u32::MAX;
+    toy.busy_pushes = u32::MAX;
     agent.say(&push, 4);
     agent.say(&ToDatapath::GetSlots, 5);
     let mut received = settle(&mut agent, &mut toy);
@@ -143,7 +145,7 @@ fn a_busy_slot_is_tried_again() {
 #[test]
 fn an_agent_that_does_not_read_holds_nobody_up() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
         let total = 40_000;
         toy.events = (1..=total).map(|seq| report(FlowId(1), seq)).collect();
@@ -181,9 +183,9 @@ fn an_agent_that_does_not_read_holds_nobody_up() {
 #[test]
 fn the_next_agent_finds_what_is_there() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
-        toy.start_flow(FlowId(7));
+        toy.start(FlowId(7), info());
         let shape = Shape::new(Bits::W8, &[2, 1]).unwrap();
         agent.say(&ToDatapath::DefineSlot { slot: 0, shape }, 0);
         for uid in 1..=4 {
@@ -197,7 +199,7 @@ fn the_next_agent_finds_what_is_there() {
         agent.now_us += 1_000_000;
         agent.turn(&mut toy);
         assert!(!agent.turn(&mut toy).connected, "it is noticed");
-        assert_eq!(toy.flows, [(FlowId(7), Some(ProgramUid(1)))], "the flow goes on");
+        assert_eq!(programs_of(&toy), [(FlowId(7), Some(ProgramUid(1)))], "the flow goes on");
         agent.connect(&mut toy);
         starts(&settle(&mut agent, &mut toy), &[(0, "Created { flow: FlowId(7)")]);
         // The table is full of the dead agent's.
@@ -206,7 +208,7 @@ fn the_next_agent_finds_what_is_there() {
         agent.say(&set(11), 2);
         agent.say(&ToDatapath::Heartbeat { now_us: 1 }, 0);
         starts(&settle(&mut agent, &mut toy), &[(2, "Done")]);
-        let left: Vec<ProgramUid> = toy.programs.iter().map(|(uid, _)| *uid).collect();
+        let left: Vec<ProgramUid> = toy.programs.iter().map(|(uid, _)| uid).collect();
         assert_eq!(left, [ProgramUid(11)]);
         // An agent of the same run asks for what it has asked for before.
         agent.say(&ToDatapath::Bye { reason: ByeReason::Protocol, text: "say HELLO first" }, 0);
@@ -217,7 +219,7 @@ fn the_next_agent_finds_what_is_there() {
         agent.say(&ToDatapath::Bye { reason: ByeReason::Stopping, text: "" }, 0);
         agent.turn(&mut toy);
         assert_eq!(
-            toy.flows,
+            programs_of(&toy),
             [(FlowId(7), None)],
             "an agent that stops leaves its flows to the native algorithm"
         );
@@ -227,7 +229,7 @@ fn the_next_agent_finds_what_is_there() {
 /// An agent of minor version 0 hears nothing of slots.
 #[test]
 fn an_older_agent_is_spoken_to_in_its_words() {
-    let (mut agent, mut toy) = (Agent::new(Transport::Socket), Toy::default());
+    let (mut agent, mut toy) = (Agent::new(Transport::Socket), toy());
     agent.minor = 0;
     agent.connect(&mut toy);
     let asks = compile("(def (Report (x 0))) (when true (history 3 Report.x) (policy 0))").unwrap();
@@ -241,7 +243,7 @@ fn a_report_alone_is_said_as_the_agent_understands_it() {
     for (minor, alone) in
         [(2, "Report(SingleReport { flow: FlowId(1)"), (1, "Reports([Report { flow: FlowId(1)")]
     {
-        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
         agent.minor = minor;
         agent.connect(&mut toy);
         settle(&mut agent, &mut toy);
@@ -259,7 +261,7 @@ fn a_report_alone_is_said_as_the_agent_understands_it() {
 fn the_reason_for_which_nobody_serves_is_known() {
     /// Turns of a millisecond: more than an agent has to answer, and until it is tried again.
     const TURNS: usize = 2500;
-    let (mut agent, mut toy) = (Agent::new(Transport::Socket), Toy::default());
+    let (mut agent, mut toy) = (Agent::new(Transport::Socket), toy());
     let mut mismatch = |agent: &mut Agent, answer: Option<&[u8]>| {
         agent.answer = answer.map(<[u8]>::to_vec);
         for _ in 0..TURNS {
@@ -295,9 +297,9 @@ fn the_reason_for_which_nobody_serves_is_known() {
 #[test]
 fn garbage_ends_the_conversation() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
-        toy.start_flow(FlowId(7));
+        toy.start(FlowId(7), info());
         agent.say_bytes(b"CCPL\x02\x01garbage");
         assert!(!agent.turn(&mut toy).connected);
         assert!(agent.received().iter().any(|(_, said)| said.starts_with("Bye { reason: Protocol")));
@@ -309,7 +311,7 @@ fn garbage_ends_the_conversation() {
 /// The serving thread sleeps until an event, a command or the time wakes it.
 #[test]
 fn whoever_waits_is_woken() {
-    let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+    let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
     agent.connect(&mut toy);
     settle(&mut agent, &mut toy);
     let waited = |agent: &mut Agent, timeout| {
@@ -345,7 +347,7 @@ fn whoever_waits_is_woken() {
 #[test]
 fn an_agent_that_dies_is_missed_in_time() {
     for asleep in [true, false] {
-        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
         agent.connect(&mut toy);
         settle(&mut agent, &mut toy);
         let start = Instant::now();
@@ -365,9 +367,9 @@ fn an_agent_that_dies_is_missed_in_time() {
 #[test]
 fn an_agents_last_words_are_heard() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        let (mut agent, mut toy) = (Agent::new(transport), toy());
         agent.connect(&mut toy);
-        toy.flows = vec![(FlowId(7), Some(ProgramUid(1)))];
+        toy.start(FlowId(7), info()).program = Some(ProgramUid(1));
         settle(&mut agent, &mut toy);
         agent.say(&ToDatapath::Bye { reason: ByeReason::Stopping, text: "" }, 0);
         agent.kill();
@@ -375,13 +377,13 @@ fn an_agents_last_words_are_heard() {
         agent.now_us += 1_000_000;
         agent.served.wait(ASLEEP).unwrap();
         assert!(!agent.turn(&mut toy).connected);
-        assert_eq!(toy.flows, [(FlowId(7), None)], "{transport:?}");
+        assert_eq!(programs_of(&toy), [(FlowId(7), None)], "{transport:?}");
     }
 }
 
 #[test]
 fn an_event_that_cannot_be_said_is_left_out() {
-    let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+    let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
     agent.connect(&mut toy);
     let long = Event::Report {
         flow: FlowId(1),
@@ -406,8 +408,8 @@ fn an_event_that_cannot_be_said_is_left_out() {
 #[test]
 fn a_thread_serves_a_datapath() {
     for wake in [Wake::Sleep, Wake::Spin { us: 100 }, Wake::Busy, Wake::Auto { cpu_percent: 10 }] {
-        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
-        toy.start_flow(FlowId(7));
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), toy());
+        toy.start(FlowId(7), info());
         let options = ServeOptions { wake: Some(wake), ..ServeOptions::new("toy").unwrap() };
         let start = Instant::now();
         let now_us = move || start.elapsed().as_micros() as u64;

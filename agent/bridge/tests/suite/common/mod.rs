@@ -1,18 +1,17 @@
 //! A bridge with its core and a datapath that records, and the messages of a portus agent.
 
 use ccplane_bridge::{Bridge, PORTUS, Portus};
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid,
-    TransportStats,
-};
+use ccplane_contract::fake::{FakeChange, FakeDatapath, FakeFlow};
+use ccplane_contract::{Datapath, FlowId, FlowInfo};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
-use ccplane_program::ir::Program;
 use ccplane_program::stock::{Stock, lower};
 use ccplane_wire::v1::{self, Bytecode, ChangeProg, Install, ToAgent, ToDatapath, Update};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 pub const DP: DatapathId = DatapathId(3);
 pub const MAX_FLOWS: usize = 8;
+/// The window of a world's flows.
+const CWND_PACKETS: u32 = 25;
 
 /// Reports what was acknowledged and how often; its control registers are c0 and c1.
 pub const PROGRAM: &str = "
@@ -20,118 +19,20 @@ pub const PROGRAM: &str = "
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.acks (+ Report.acks step)) (report))";
 
-/// As it sees each flow: what a datapath must hold of it.
-#[derive(Default)]
-pub struct Fake {
-    pub events: Vec<Event>,
-    pub programs: BTreeMap<ProgramUid, Program>,
-    pub flows: BTreeMap<FlowId, (FlowInfo, Option<ProgramUid>)>,
-    pub calls: Vec<String>,
-    pub refuse_installs: bool,
-    /// Window of all flows, packets.
-    pub snd_cwnd: u32,
-    /// The name that owners of flows that start ask for.
-    pub asks: Option<String>,
-    pub requested: BTreeMap<FlowId, String>,
+/// Starts a flow to this address whose window is so many packets.
+pub fn start<'f>(fake: &'f mut FakeDatapath, flow: u64, remote: &str, snd_cwnd: u32) -> &'f mut FakeFlow {
+    let info = FlowInfo { remote: remote.parse().unwrap(), ..FlowInfo::example(1400, 14_000) };
+    let flow = fake.start(FlowId(flow), info);
+    flow.transport.snd_cwnd = snd_cwnd;
+    flow
 }
 
-impl Fake {
-    pub fn open(&mut self, flow: u64, remote: &str) {
-        let info = FlowInfo {
-            mss_bytes: 1400,
-            init_cwnd_bytes: 14_000,
-            local: "10.0.0.1:40000".parse().unwrap(),
-            remote: remote.parse().unwrap(),
-            cgroup: None,
-            min_rtt_us: None,
-        };
-        self.flows.insert(FlowId(flow), (info.clone(), None));
-        self.requested.extend(self.asks.clone().map(|name| (FlowId(flow), name)));
-        self.events.push(Event::Created { flow: FlowId(flow), info });
-    }
-
-    pub fn close(&mut self, flow: u64) {
-        self.flows.remove(&FlowId(flow));
-        self.events.push(Event::Closed { flow: FlowId(flow) });
-    }
-
-    pub fn report(&mut self, flow: u64, seq: u32, values: &[i64]) {
-        let Some((_, Some(program))) = self.flows.get(&FlowId(flow)) else { return };
-        let (flow, program) = (FlowId(flow), *program);
-        self.events.push(Event::Report { flow, program, seq, at_us: 0, values: values.into() });
-    }
-}
-
-impl Datapath for Fake {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            kind: "fake",
-            max_programs: 64,
-            max_flows: 64,
-            policy: false,
-            full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
-        }
-    }
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        if self.refuse_installs {
-            let reason = "too long a day".to_owned();
-            return Err(DatapathError::Refused { at: Some(7), reason });
-        }
-        self.programs.insert(uid, program.clone());
-        Ok(())
-    }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        let flows = self.flows.values().filter(|(_, program)| *program == Some(uid)).count();
-        if flows > 0 {
-            return Err(DatapathError::ProgramInUse { uid, flows });
-        }
-        self.programs.remove(&uid).map(drop).ok_or(DatapathError::NoProgram(uid))
-    }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        let program = self.programs.get(&uid).ok_or(DatapathError::NoProgram(uid))?;
-        ccplane_contract::check_fields(Some(program), fields)?;
-        self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?.1 = Some(uid);
-        self.calls.push(format!("set {} {fields:?}", flow.0));
-        Ok(())
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        let (_, program) = self.flows.get(&flow).ok_or(DatapathError::NoFlow(flow))?;
-        let program = program.and_then(|uid| self.programs.get(&uid));
-        ccplane_contract::check_fields(program, fields)?;
-        self.calls.push(format!("update {} {fields:?}", flow.0));
-        Ok(())
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?.1 = None;
-        Ok(())
-    }
-    fn heartbeat(&mut self) {}
-    fn requested(&self, flow: FlowId) -> Option<&str> {
-        self.requested.get(&flow).map(String::as_str)
-    }
-    fn flows(&mut self) -> Vec<FlowStats> {
-        let stats = |(flow, (info, program)): (&FlowId, &(FlowInfo, Option<ProgramUid>))| FlowStats {
-            flow: *flow,
-            info: info.clone(),
-            mode: if program.is_some() { Mode::Program } else { Mode::NativeNoProgram },
-            program: *program,
-            transport: TransportStats::new(info.mss_bytes, self.snd_cwnd),
-            policy: None,
-            sampled_at_us: 0,
-        };
-        self.flows.iter().map(stats).collect()
-    }
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        let count = self.events.len().min(max);
-        events.extend(self.events.drain(..count));
-        count
-    }
+/// Returns the changes to flows since the last call, in short.
+pub fn calls(fake: &mut FakeDatapath) -> Vec<String> {
+    let short = |FakeChange { flow, starts, fields }: FakeChange| {
+        format!("{} {} {fields:?}", if starts.is_some() { "set" } else { "update" }, flow.0)
+    };
+    fake.take_changes().into_iter().map(short).collect()
 }
 
 /// A message that portus received.
@@ -147,7 +48,7 @@ pub enum Got {
 pub struct World {
     pub core: Core,
     pub bridge: Bridge,
-    pub fake: Fake,
+    pub fake: FakeDatapath,
     /// Flows that portus was told of and that have not ended, as it sees them.
     pub open: BTreeSet<u32>,
     /// The program that portus set on each.
@@ -158,10 +59,15 @@ impl World {
     pub fn new() -> World {
         let catalog = Catalog::new(vec![std::sync::Arc::new(Portus)], 100).unwrap();
         let mut core = Core::new(catalog, Rules::all(PORTUS), Config::default()).unwrap();
-        let fake = Fake { snd_cwnd: 25, ..Fake::default() };
+        let fake = FakeDatapath::default();
         core.attach(DP, fake.capabilities(), 0).unwrap();
         let (open, set) = Default::default();
         World { core, bridge: Bridge::new(PORTUS, MAX_FLOWS, 7), fake, open, set }
+    }
+
+    /// Starts a flow to this address.
+    pub fn start(&mut self, flow: u64, remote: &str) -> &mut FakeFlow {
+        start(&mut self.fake, flow, remote, CWND_PACKETS)
     }
 
     /// Makes the bridge find a portus that listens.
@@ -235,7 +141,7 @@ impl World {
     }
 
     pub fn calls(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.fake.calls)
+        calls(&mut self.fake)
     }
 }
 

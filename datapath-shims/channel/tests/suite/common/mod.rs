@@ -1,4 +1,4 @@
-//! An agent played by hand, and a datapath that only notes what it is told.
+//! An agent played by hand, and the datapath that it commands.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
@@ -6,26 +6,28 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Turn};
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
-    SlotStats, SlotTable, TransportStats, check_fields,
-};
-use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_contract::fake::FakeDatapath;
+use ccplane_contract::registry::Programs;
+use ccplane_contract::{Event, FlowId, FlowInfo, ProgramUid};
 use ccplane_wire::v2::{MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, Wake, Welcome, frames};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, recvmsg, sendmsg};
 
-/// One that does as it is told, as far as the contract asks.
-#[derive(Default)]
-pub struct Toy {
-    pub programs: Vec<(ProgramUid, Program)>,
-    pub flows: Vec<(FlowId, Option<ProgramUid>)>,
-    pub events: Vec<Event>,
-    pub updates: Vec<(FlowId, Vec<(Field, i64)>)>,
-    pub heartbeats: u64,
-    pub slots: SlotTable,
-    /// How often pushes are refused, because the slot is busy.
-    pub busy: u32,
+/// Programs that a toy holds at once.
+const MAX_PROGRAMS: usize = 4;
+
+/// A datapath whose table of programs is soon full.
+pub fn toy() -> FakeDatapath {
+    FakeDatapath { programs: Programs::new(MAX_PROGRAMS), ..FakeDatapath::default() }
+}
+
+/// Ends all that a toy has, silently; its heartbeats count on.
+pub fn forget(toy: &mut FakeDatapath) {
+    *toy = FakeDatapath { heartbeats: toy.heartbeats, ..self::toy() };
+}
+
+/// Returns the program of each flow.
+pub fn programs_of(toy: &FakeDatapath) -> Vec<(FlowId, Option<ProgramUid>)> {
+    toy.flows.iter().map(|(flow, of)| (*flow, of.program)).collect()
 }
 
 pub fn info() -> FlowInfo {
@@ -39,118 +41,6 @@ pub fn report(flow: FlowId, seq: u32) -> Event {
         seq,
         at_us: u64::from(seq),
         values: vec![i64::from(seq), -1].into(),
-    }
-}
-
-impl Toy {
-    pub fn start_flow(&mut self, flow: FlowId) {
-        self.flows.push((flow, None));
-        self.events.push(Event::Created { flow, info: info() });
-    }
-
-    pub fn forget(&mut self) {
-        *self = Toy { heartbeats: self.heartbeats, ..Toy::default() };
-    }
-
-    fn flow(&mut self, flow: FlowId) -> Result<&mut Option<ProgramUid>, DatapathError> {
-        let found = self.flows.iter_mut().find(|(id, _)| *id == flow);
-        found.map(|(_, program)| program).ok_or(DatapathError::NoFlow(flow))
-    }
-}
-
-impl Datapath for Toy {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            kind: "toy",
-            max_programs: 4,
-            max_flows: 1000,
-            policy: true,
-            full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
-        }
-    }
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.slots.check(program)?;
-        if self.programs.iter().any(|(there, _)| *there == uid) {
-            return Err(DatapathError::Refused { at: None, reason: "there already".to_owned() });
-        }
-        if self.programs.len() >= 4 {
-            return Err(DatapathError::ProgramsFull { limit: 4 });
-        }
-        self.programs.push((uid, program.clone()));
-        Ok(())
-    }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        let flows = self.flows.iter().filter(|(_, program)| *program == Some(uid)).count();
-        if flows > 0 {
-            return Err(DatapathError::ProgramInUse { uid, flows });
-        }
-        let at = self.programs.iter().position(|(there, _)| *there == uid);
-        self.programs.remove(at.ok_or(DatapathError::NoProgram(uid))?);
-        Ok(())
-    }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        let program = self.programs.iter().find(|(there, _)| *there == uid);
-        let (_, program) = program.ok_or(DatapathError::NoProgram(uid))?;
-        check_fields(Some(program), fields)?;
-        *self.flow(flow)? = Some(uid);
-        Ok(())
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.flow(flow)?;
-        self.updates.push((flow, fields.to_vec()));
-        Ok(())
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        *self.flow(flow)? = None;
-        Ok(())
-    }
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.slots.define(slot, shape)
-    }
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        if self.busy > 0 {
-            self.busy -= 1;
-            return Err(DatapathError::SlotBusy { slot });
-        }
-        self.slots.push(slot, image, part)
-    }
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.slots.share(slot, share)
-    }
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.slots.promote(slot)
-    }
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.slots.rollback(slot)
-    }
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.slots.stats()
-    }
-    fn heartbeat(&mut self) {
-        self.heartbeats += 1;
-    }
-    fn flows(&mut self) -> Vec<FlowStats> {
-        let stats = |(flow, program): &(FlowId, Option<ProgramUid>)| FlowStats {
-            flow: *flow,
-            info: info(),
-            mode: if program.is_some() { Mode::Program } else { Mode::NativeNoProgram },
-            program: *program,
-            transport: TransportStats { snd_cwnd: 10, mss_bytes: 1448, ..TransportStats::default() },
-            policy: None,
-            sampled_at_us: 0,
-        };
-        self.flows.iter().map(stats).collect()
-    }
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        let count = self.events.len().min(max);
-        events.extend(self.events.drain(..count));
-        count
     }
 }
 
@@ -207,13 +97,13 @@ impl Agent {
         (self.end, self.from) = (None, None);
     }
 
-    pub fn turn(&mut self, toy: &mut Toy) -> Turn {
+    pub fn turn(&mut self, toy: &mut FakeDatapath) -> Turn {
         self.now_us += 1000;
         self.served.turn(toy, self.now_us)
     }
 
     /// Takes the datapath on, if it is not; waits until it knows.
-    pub fn connect(&mut self, toy: &mut Toy) {
+    pub fn connect(&mut self, toy: &mut FakeDatapath) {
         for _ in 0..3000 {
             if self.turn(toy).connected {
                 return;
