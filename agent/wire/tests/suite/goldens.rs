@@ -88,27 +88,30 @@ fn v1_addresses_in_both_orders() {
     assert_eq!(mapped, Ok(Endpoint { ip: 0x0a00_0001, port: 4242 }));
 }
 
-#[test]
-fn v2_messages_to_the_agent() {
-    for (msg, request, golden) in crate::support::v2_to_agent() {
+/// Encodes a message of v2, which has to give the golden bytes, and parses it from them.
+macro_rules! both_ways {
+    ($direction:ident, $msg:expr, $request:expr, $golden:expr) => {{
+        let (msg, request, golden) = ($msg, $request, $golden);
         let mut bytes = Vec::new();
         msg.encode(request, &mut bytes).unwrap();
         assert_eq!(bytes, golden, "{msg:?}");
         let frame = v2::frames(&golden).next().unwrap().unwrap();
         assert_eq!(frame.request, request);
-        assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg)));
+        assert_eq!(v2::$direction::parse(frame), Ok(Some(msg)));
+    }};
+}
+
+#[test]
+fn v2_messages_to_the_agent() {
+    for (msg, request, golden) in crate::support::v2_to_agent() {
+        both_ways!(ToAgent, msg, request, golden);
     }
 }
 
 #[test]
 fn v2_messages_to_the_datapath() {
     for (msg, request, golden) in crate::support::v2_to_datapath() {
-        let mut bytes = Vec::new();
-        msg.encode(request, &mut bytes).unwrap();
-        assert_eq!(bytes, golden, "{msg:?}");
-        let frame = v2::frames(&golden).next().unwrap().unwrap();
-        assert_eq!(frame.request, request);
-        assert_eq!(v2::ToDatapath::parse(frame), Ok(Some(msg)));
+        both_ways!(ToDatapath, msg, request, golden);
     }
 }
 
@@ -214,11 +217,7 @@ fn v2_flow_statistics() {
     );
     let flows = [crate::support::stats()];
     let msg = v2::ToAgent::FlowStats { last: true, flows: (&flows).into() };
-    let mut bytes = Vec::new();
-    msg.encode(5, &mut bytes).unwrap();
-    assert_eq!(bytes, golden);
-    let frame = v2::frames(&golden).next().unwrap().unwrap();
-    assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg)));
+    both_ways!(ToAgent, msg, 5, golden);
 }
 
 #[test]
@@ -237,11 +236,7 @@ fn v2_flow_statistics_with_a_policy() {
     );
     let flows = [crate::support::deciding()];
     let msg = v2::ToAgent::FlowStats { last: true, flows: (&flows).into() };
-    let mut bytes = Vec::new();
-    msg.encode(5, &mut bytes).unwrap();
-    assert_eq!(bytes, golden);
-    let frame = v2::frames(&golden).next().unwrap().unwrap();
-    assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg)));
+    both_ways!(ToAgent, msg, 5, golden);
 }
 
 /// Messages of minor version 0 are understood, and lack the fields that it does not know.
