@@ -1,19 +1,19 @@
 //! generic_cong_avoid's Reno, hosted in this process, steers a TCP flow of the kernel over an emulated link.
 #![allow(clippy::unwrap_used)]
 
+mod generic;
+
 use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::args::Place;
 use ccplane_agent::control::ModeName;
 use ccplane_core::Rules;
 use ccplane_ebpf::clean_all;
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
-use ccplane_portus_host::{beside_ours, host};
+use ccplane_portus_host::beside_ours;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::Suite;
 use ccplane_testing::{skipped, wait_for, within_tries};
-use generic_cong_avoid::{
-    Alg, DEFAULT_SS_THRESH, GenericCongAvoidConfigReport, GenericCongAvoidConfigSS, reno::Reno,
-};
+use generic::RENO;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,22 +32,9 @@ const WINDOW: Duration = Duration::from_secs(5);
 const TRIES: u32 = 5;
 /// The congestion control that sockets choose.
 const CC: &str = "ccp_hosted";
-const ALGORITHM: &str = "generic-reno";
 
 static LABS: Suite =
     Suite::new("ccplane-hosted-lab", |run_dir| clean_all(run_dir).map_err(|error| error.to_string()));
-
-fn reno() -> Alg<Reno> {
-    Alg {
-        deficit_timeout: 0,
-        init_cwnd: 0,
-        report_option: GenericCongAvoidConfigReport::Rtt,
-        ss: GenericCongAvoidConfigSS::Ccp,
-        ss_thresh: DEFAULT_SS_THRESH,
-        use_compensation: false,
-        alg: Reno::default(),
-    }
-}
 
 #[test]
 fn generic_cong_avoids_reno_steers_a_kernel_flow() {
@@ -64,9 +51,9 @@ fn generic_cong_avoids_reno_steers_a_kernel_flow() {
     let text = format!("[datapath.ebpf]\nmode = \"on\"\nname = \"{CC}\"\nrun_dir = {:?}\n", home.path());
     fs::write(&config, text).unwrap();
     let place = Place { config: Some(config), socket: Some(home.path().join("control.sock")) };
-    let algorithms = beside_ours([host!(portus07, ALGORITHM, reno)]);
+    let algorithms = beside_ours([generic::reno()]);
     let located = place.locate(None).map_err(|failure| failure.message()).unwrap();
-    let started = OwnLoop::start(&located, &Rules::all(ALGORITHM), &algorithms);
+    let started = OwnLoop::start(&located, &Rules::all(RENO), &algorithms);
     let kernel = started.map_err(|failure| failure.message()).unwrap().unwrap();
 
     let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
@@ -86,7 +73,7 @@ fn generic_cong_avoids_reno_steers_a_kernel_flow() {
             .into_iter()
             .find(|flow| flow.mode == ModeName::Program && flow.transport.reports > Some(20))
     });
-    assert_eq!(record.algorithm.as_deref(), Some(ALGORITHM));
+    assert_eq!(record.algorithm.as_deref(), Some(RENO));
     assert!(record.program.as_ref().unwrap().starts_with("generic-reno-"), "{record:?}");
     let sample = || -> TcpSample { wait_for("a sample", || flow.latest()) };
     let share = within_tries(test, TRIES, |_| {

@@ -1,11 +1,9 @@
 //! Algorithm crates of portus, unmodified, steer flows in our process: of portus 0.7 from the registry, and of 0.9 here.
 
 use crate::common::{S, SILENCE_US, World};
+use crate::generic::{RENO, generic, reno};
 use ccplane_portus_host::{Hosted, host};
-use generic_cong_avoid::{
-    Alg, DEFAULT_SS_THRESH, GenericCongAvoidAlg, GenericCongAvoidConfigReport, GenericCongAvoidConfigSS,
-    cubic::Cubic, reno::Reno,
-};
+use generic_cong_avoid::cubic::Cubic;
 use portus::ipc::Ipc;
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report};
@@ -22,24 +20,6 @@ const QUEUE_PACKETS: u32 = 20;
 const HOSTED_PORT: u16 = 40_001;
 const OTHER_PORT: u16 = 40_002;
 const OUR_PORT: u16 = 40_003;
-
-/// As `make_args` makes it of these arguments, which reads those of the process instead.
-fn generic<A: GenericCongAvoidAlg>(arguments: &[&str]) -> Alg<A> {
-    let matches = clap2::App::new("generic").args(&A::args()).get_matches_from(arguments);
-    Alg {
-        deficit_timeout: 0,
-        init_cwnd: 0,
-        report_option: GenericCongAvoidConfigReport::Rtt,
-        ss: GenericCongAvoidConfigSS::Ccp,
-        ss_thresh: DEFAULT_SS_THRESH,
-        use_compensation: false,
-        alg: A::with_args(matches),
-    }
-}
-
-fn generic_reno() -> Hosted {
-    host!(portus07, "generic-reno", || generic::<Reno>(&["reno"]))
-}
 
 /// A scripted algorithm misbehaves when it has heard more reports than this, of all its flows.
 #[derive(Clone, Copy)]
@@ -127,7 +107,7 @@ impl<I: Ipc> Flow for ScriptedFlow<I> {
 #[test]
 fn generic_cong_avoids_reno_and_cubic_fill_a_link() {
     let cubic = host!(portus07, "generic-cubic", || generic::<Cubic>(&["cubic"]));
-    for (algorithm, hosted) in [("generic-reno", generic_reno()), ("generic-cubic", cubic)] {
+    for (algorithm, hosted) in [(RENO, reno()), ("generic-cubic", cubic)] {
         let mut world = World::new(MBIT, QUEUE_PACKETS, vec![Arc::new(hosted)], &[(HOSTED_PORT, algorithm)]);
         let flow = world.open(HOSTED_PORT);
         world.run(10 * S);
@@ -147,9 +127,8 @@ fn generic_cong_avoids_reno_and_cubic_fill_a_link() {
 fn algorithms_of_two_portuses_and_one_of_ours_run_side_by_side() {
     const PACKETS: u32 = 7;
     let (held, _ends) = scripted("held", PACKETS, HOLD, Mishap::None);
-    let rules = [(HOSTED_PORT, "generic-reno"), (OTHER_PORT, "held"), (OUR_PORT, "ccp-reno")];
-    let mut world =
-        World::new(MBIT, 4 * QUEUE_PACKETS, vec![Arc::new(generic_reno()), Arc::new(held)], &rules);
+    let rules = [(HOSTED_PORT, RENO), (OTHER_PORT, "held"), (OUR_PORT, "ccp-reno")];
+    let mut world = World::new(MBIT, 4 * QUEUE_PACKETS, vec![Arc::new(reno()), Arc::new(held)], &rules);
     let flows = rules.map(|(port, algorithm)| (world.open(port), algorithm));
     world.run(10 * S);
     let before = flows.map(|(flow, _)| world.sim.stats(flow).unwrap().transport.bytes_acked);

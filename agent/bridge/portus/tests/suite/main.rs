@@ -3,5 +3,7 @@
 
 mod command_line;
 mod common;
+#[path = "../generic/mod.rs"]
+mod generic;
 mod hosted;
 mod porting;
