@@ -2,9 +2,7 @@
 
 use crate::series::Series;
 use crate::source::Sample;
-use ccplane_agent::control::{
-    DecisionRecord, FlowRecord, LearnerRecord, ModeName, SlotRecord, StandingRecord, Status,
-};
+use ccplane_agent::control::{DecisionRecord, FlowRecord, LearnerRecord, SlotRecord, StandingRecord, Status};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -48,6 +46,8 @@ pub struct FlowHistory {
 pub struct FlowView {
     #[serde(flatten)]
     pub record: FlowRecord,
+    /// How it is steered, in a word or two.
+    pub mode_words: &'static str,
     /// Bytes acknowledged a second since the sample before; `None` at the flow's first one.
     pub rate: Option<f64>,
     /// How its figures went; `None` beyond [`MAX_CHARTED`] flows.
@@ -55,17 +55,6 @@ pub struct FlowView {
 }
 
 impl FlowView {
-    /// Says in a word or two who decides on the flow.
-    pub fn mode(&self) -> &'static str {
-        match self.record.mode {
-            ModeName::Program => "program",
-            ModeName::NativeNoProgram if self.record.waits_for_ack => "no ACK yet",
-            ModeName::NativeNoProgram => "native",
-            ModeName::NativeAgentSilent => "agent silent",
-            ModeName::NativePolicy => "policy tripped",
-        }
-    }
-
     /// The algorithm, with the arm that it runs.
     pub fn algorithm(&self) -> String {
         let algorithm = self.record.algorithm.as_deref().unwrap_or("-");
@@ -152,7 +141,8 @@ impl Model {
             let before = acked.get(&key).filter(|before| seconds > 0.0 && **before <= now);
             let rate = before.map(|before| (now - before) as f64 / seconds);
             self.acked.insert(key, now);
-            flows.push(FlowView { record, rate, history: None });
+            let mode_words = record.mode_words();
+            flows.push(FlowView { record, mode_words, rate, history: None });
         }
         let rate = |flow: &FlowView| flow.rate.unwrap_or(0.0);
         // Those of the same rate stay in place from sample to sample.
@@ -200,7 +190,7 @@ impl Model {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ccplane_agent::control::{ArmRecord, Counters, DatapathRecord, FlowArm, Flows, Snapshots};
+    use ccplane_agent::control::{ArmRecord, Counters, DatapathRecord, FlowArm, Flows, ModeName, Snapshots};
     use ccplane_contract::KnownStats;
 
     /// A flow that has delivered so much.
@@ -265,6 +255,24 @@ pub(crate) mod tests {
         };
         let snapshots = Snapshots { learners, ..Snapshots::default() };
         Sample { at_s, time_s: 1000.0 + at_s, status, flows: Flows { silent: None, flows }, snapshots }
+    }
+
+    #[test]
+    fn pages_say_in_a_word_or_two_how_a_flow_is_steered() {
+        let states = [
+            (ModeName::Program, false, "program"),
+            (ModeName::NativeNoProgram, false, "no program"),
+            (ModeName::NativeNoProgram, true, "no ACK yet"),
+            (ModeName::NativeAgentSilent, false, "agent silent"),
+            (ModeName::NativePolicy, false, "policy tripped"),
+        ];
+        for (mode, waits_for_ack, words) in states {
+            let mut model = Model::default();
+            model.take(sample(1.0, vec![FlowRecord { mode, waits_for_ack, ..flow(1, 0) }], vec![]));
+            assert_eq!(serde_json::to_value(&model.flows[0]).unwrap()["mode_words"], words);
+            let is_steered = ["program", "no ACK yet"].contains(&words);
+            assert_eq!(model.flows[0].record.is_steered(), is_steered, "{words}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Figures as people read them.
 
-/// Writes a rate in bits per second, with a unit, as `ss` does.
+/// Writes a rate in bits per second with a unit, as `ss` does, in as many digits as change little from look to look.
 pub fn bit_rate(bytes_per_s: f64) -> String {
     let bits = bytes_per_s * 8.0;
     match bits {

@@ -347,4 +347,20 @@ impl FlowRecord {
             steering: None,
         }
     }
+
+    /// Whether a program steers the flow, or will from its next ACK on.
+    pub fn is_steered(&self) -> bool {
+        self.mode == ModeName::Program || self.waits_for_ack
+    }
+
+    /// Says in a word or two how the flow is steered.
+    pub fn mode_words(&self) -> &'static str {
+        match self.mode {
+            ModeName::Program => "program",
+            ModeName::NativeNoProgram if self.waits_for_ack => "no ACK yet",
+            ModeName::NativeNoProgram => "no program",
+            ModeName::NativeAgentSilent => "agent silent",
+            ModeName::NativePolicy => "policy tripped",
+        }
+    }
 }

@@ -7,6 +7,7 @@ use ccplane_agent::control::{
 };
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
+use ccplane_monitor::units::bit_rate;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -76,7 +77,7 @@ impl Watched {
         let more = if hidden > 0 { format!(", {hidden} more not shown") } else { String::new() };
         format!(
             "{all} flows, {steered} by program, {} in all, {lost} packets lost{more}\n{}",
-            bit_rate(total),
+            bit_rate(total as f64),
             text(&flows)
         )
     }
@@ -140,19 +141,21 @@ fn silence_text(silence: &Silence) -> String {
 }
 
 fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
-    match (flow.mode, silence.and_then(|s| s.seconds)) {
-        (ModeName::Program, _) => match &flow.instead_of {
-            Some(other) => format!("program (instead of {}: {})", other.algorithm, other.why),
-            None => "program".to_owned(),
-        },
-        (ModeName::NativeNoProgram, _) if flow.waits_for_ack => "program (no ACK yet)".to_owned(),
-        (ModeName::NativeNoProgram, _) => match &flow.native_reason {
-            Some(reason) => format!("native: no program ({reason})"),
-            None => "native: no program".to_owned(),
-        },
-        (ModeName::NativeAgentSilent, Some(s)) => format!("native: agent silent for {s:.1} s"),
-        (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
-        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
+    let words = flow.mode_words();
+    if flow.mode == ModeName::Program {
+        return match &flow.instead_of {
+            Some(other) => format!("{words} (instead of {}: {})", other.algorithm, other.why),
+            None => words.to_owned(),
+        };
+    }
+    if flow.waits_for_ack {
+        return format!("program ({words})");
+    }
+    let silent_s = silence.and_then(|silence| silence.seconds);
+    match (flow.mode, &flow.native_reason, silent_s) {
+        (ModeName::NativeNoProgram, Some(reason), _) => format!("native: {words} ({reason})"),
+        (ModeName::NativeAgentSilent, _, Some(s)) => format!("native: {words} for {s:.1} s"),
+        _ => format!("native: {words}"),
     }
 }
 
@@ -190,7 +193,7 @@ fn figures(f: &FlowRecord) -> String {
         line,
         " bytes_acked:{} pacing_rate {} delivered:{} lost:{} unacked:{} reports:{} faults:{}",
         or_dash(t.bytes_acked),
-        or_dash(t.pacing_rate.map(bit_rate)),
+        or_dash(t.pacing_rate.map(|rate| bit_rate(rate as f64))),
         or_dash(t.delivered),
         or_dash(t.lost),
         or_dash(t.unacked),
@@ -218,17 +221,6 @@ fn figures(f: &FlowRecord) -> String {
         );
     }
     line
-}
-
-/// Bits per second with three digits and a unit, as `ss` prints rates.
-fn bit_rate(bytes_per_s: u64) -> String {
-    let bits = bytes_per_s as f64 * 8.0;
-    match bits {
-        b if b >= 1e9 => format!("{:.3}Gbps", b / 1e9),
-        b if b >= 1e6 => format!("{:.3}Mbps", b / 1e6),
-        b if b >= 1e3 => format!("{:.3}kbps", b / 1e3),
-        b => format!("{b:.0}bps"),
-    }
 }
 
 /// The figures without an agent: from the maps that the kernel datapath pins.
@@ -306,7 +298,7 @@ mod tests {
             text(&flows),
             "datapath  flow  local          remote          algorithm  program  mode\n\
              ebpf      7     10.0.0.1:5201  10.0.0.2:40000  cubic      cubic    program\n\
-             \t rtt:20.125 minrtt:20.000 mss:1448 cwnd:42 ssthresh:21 bytes_acked:1000000 pacing_rate 12.500Mbps \
+             \t rtt:20.125 minrtt:20.000 mss:1448 cwnd:42 ssthresh:21 bytes_acked:1000000 pacing_rate 12.50Mbps \
              delivered:691 lost:3 unacked:40 reports:17 faults:0\n"
         );
     }
@@ -343,7 +335,7 @@ mod tests {
         let first = screen.lines().next().unwrap();
         assert_eq!(
             first,
-            "1000 flows, 1000 by program, 3.996Gbps in all, 3000 packets lost, 990 more not shown"
+            "1000 flows, 1000 by program, 4.00Gbps in all, 3000 packets lost, 990 more not shown"
         );
         let numbers: Vec<_> =
             screen.lines().skip(2).step_by(2).map(|l| l.split_whitespace().nth(1).unwrap()).collect();
@@ -403,11 +395,5 @@ mod tests {
         assert!(shown.starts_with("agent pid 99 has been silent for 2.3 s: native fallback\n"), "{shown}");
         assert!(shown.contains("native: agent silent for 2.3 s"), "{shown}");
         assert!(!shown.contains("ssthresh"), "{shown}");
-    }
-
-    #[test]
-    fn rates() {
-        let shown = [0, 125, 125_000, 125_000_000].map(bit_rate);
-        assert_eq!(shown, ["0bps", "1.000kbps", "1.000Mbps", "1.000Gbps"]);
     }
 }

@@ -4,7 +4,7 @@ use super::{SIGNALLED, print, print_json, stop_on_signals};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
 use ccplane_agent::config::Switch;
-use ccplane_agent::control::{FlowRecord, ModeName};
+use ccplane_agent::control::FlowRecord;
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
 use ccplane_alg::Algorithm;
@@ -361,12 +361,12 @@ impl Agents for OwnAgents {
 }
 
 fn steered_by(record: &FlowRecord) -> String {
-    match (record.mode, &record.program) {
-        (ModeName::Program, Some(program)) => format!("program {program}"),
-        (_, Some(program)) if record.waits_for_ack => format!("program {program} (no ACK yet)"),
-        (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
-        (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
-        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
+    let words = record.mode_words();
+    match &record.program {
+        _ if !record.is_steered() => format!("native: {words}"),
+        Some(program) if record.waits_for_ack => format!("program {program} ({words})"),
+        Some(program) => format!("program {program}"),
+        None => words.to_owned(),
     }
 }
 
@@ -386,7 +386,7 @@ impl Agent for OwnAgent {
         let steered = |r: &FlowRecord| AgentFlow {
             local: r.local,
             remote: r.remote,
-            steered: r.mode == ModeName::Program || r.waits_for_ack,
+            steered: r.is_steered(),
             steered_by: steered_by(r),
             reports: r.transport.reports.unwrap_or(0),
             faults: r.transport.faults.unwrap_or(0),

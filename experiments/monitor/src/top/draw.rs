@@ -4,7 +4,7 @@ use super::ui::{Panel, Ui};
 use crate::model::{FlowView, LearnerView, Model};
 use crate::series::Series;
 use crate::units::{bit_rate, duration, milliseconds};
-use ccplane_agent::control::{ArmRecord, DecisionRecord, ModeName, StandingRecord};
+use ccplane_agent::control::{ArmRecord, DecisionRecord, StandingRecord};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -128,14 +128,13 @@ fn draw_flows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui) {
 fn flow_row(flow: &FlowView) -> Row<'static> {
     let transport = &flow.record.transport;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    let is_steered = flow.record.mode == ModeName::Program || flow.record.waits_for_ack;
-    let mode_style = if is_steered { Style::new() } else { BAD };
+    let mode_style = if flow.record.is_steered() { Style::new() } else { BAD };
     Row::new([
         Cell::from(flow.record.datapath.clone()),
         Cell::from(flow.record.flow.to_string()),
         Cell::from(flow.record.remote.to_string()),
         Cell::from(flow.algorithm()),
-        Cell::from(flow.mode()).style(mode_style),
+        Cell::from(flow.mode_words).style(mode_style),
         Cell::from(flow.rate.map_or_else(|| "-".to_owned(), bit_rate)),
         Cell::from(milliseconds(transport.srtt_us)),
         Cell::from(milliseconds(transport.min_rtt_us)),
