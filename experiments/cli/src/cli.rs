@@ -192,6 +192,10 @@ pub(crate) struct AdoptArgs {
 pub(crate) struct StopArgs {
     #[command(flatten)]
     pub(crate) place: Place,
+
+    /// Leave flows, programs and slots to the next agent, as before a restart; nothing is detached.
+    #[arg(long)]
+    pub(crate) leave: bool,
 }
 
 /// Look at a fold program without running it.

@@ -84,6 +84,8 @@ pub(super) struct Handle {
     by_hand: ByHand,
     /// Told when a client asks the agent to stop.
     pub(super) stop: Notify,
+    /// Told when a client asks the agent to end and to leave its flows to the next.
+    pub(super) leave: Notify,
     /// How it has stopped: `Some` with what went wrong, if anything did.
     outcome: watch::Sender<Option<Option<String>>>,
 }
@@ -97,9 +99,9 @@ impl Handle {
         by_hand: ByHand,
     ) -> Handle {
         let started = Instant::now();
-        let (rules, stop) = (Mutex::new(rules), Notify::new());
+        let (rules, stop, leave) = (Mutex::new(rules), Notify::new(), Notify::new());
         let outcome = watch::Sender::new(None);
-        Handle { loops, algorithms, started, timeout, rules, by_hand, stop, outcome }
+        Handle { loops, algorithms, started, timeout, rules, by_hand, stop, leave, outcome }
     }
 
     /// Tells those who asked the agent to stop how it has: until all have heard it, for at most `patience`.
@@ -184,13 +186,17 @@ impl Handle {
             }
             // The server asks for the stream itself.
             Request::Qlog { .. } => Response::Error { message: "not here".to_owned() },
-            Request::Stop => {
-                let mut outcome = self.outcome.subscribe();
-                self.stop.notify_one();
-                let stopped = outcome.wait_for(Option::is_some).await.map_err(|_| AskError::Gone)?;
-                Response::Stopped { problem: stopped.clone().flatten() }
-            }
+            Request::Stop => self.end(&self.stop).await?,
+            Request::Leave => self.end(&self.leave).await?,
         })
+    }
+
+    /// Has the agent end in this way, and waits until it has.
+    async fn end(&self, asked: &Notify) -> Result<Response, AskError> {
+        let mut outcome = self.outcome.subscribe();
+        asked.notify_one();
+        let stopped = outcome.wait_for(Option::is_some).await.map_err(|_| AskError::Gone)?;
+        Ok(Response::Stopped { problem: stopped.clone().flatten() })
     }
 
     async fn push(&self, candidate: &Candidate, slot: Option<u8>) -> Result<Response, AskError> {

@@ -432,6 +432,7 @@ impl Running<'_> {
                     return Ok(Ending::HandOver);
                 }
                 () = handle.stop.notified() => return Ok(Ending::HandOver),
+                () = handle.leave.notified() => return Ok(Ending::Leave),
                 wish = self.signals.next() => match wish {
                     Wish::Stop => return Ok(Ending::HandOver),
                     Wish::Leave => return Ok(Ending::Leave),

@@ -71,6 +71,8 @@ pub enum Request {
     },
     /// Hands all flows to their native fallback, detaches and ends the agent; answered when that is done.
     Stop,
+    /// Ends the agent and leaves its flows, programs and slots to the next one; answered when that is done.
+    Leave,
 }
 
 /// Response of the agent.
@@ -99,7 +101,7 @@ pub enum Response {
         /// When their times count from, milliseconds since 1970.
         reference_ms: f64,
     },
-    /// To [`Request::Stop`], when the agent has detached.
+    /// To [`Request::Stop`], when the agent has detached, and to [`Request::Leave`].
     Stopped {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,

@@ -123,7 +123,8 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
         Response::Version(version) => version.pid,
         other => return Err(unexpected(other)),
     };
-    match ask(&located.control_socket, STOP_WAIT, &Request::Stop)? {
+    let ending = if args.leave { Request::Leave } else { Request::Stop };
+    match ask(&located.control_socket, STOP_WAIT, &ending)? {
         Response::Stopped { problem: None } => {}
         Response::Stopped { problem: Some(problem) } => {
             return Err(Failure::runtime(StopError::NotWell(problem)));

@@ -188,7 +188,7 @@ fn the_next_agent_takes_over_flows_slots_and_snapshots() -> Option<()> {
     assert!(before.wait() == Some(0) || earlier.is_some(), "{}", lab.home.log());
     let end_took = start.elapsed();
     lab.home.ccplane = CCPLANE.into();
-    let _next = lab.home.agent();
+    let next = lab.home.agent();
     let gap = start.elapsed();
     let flows = steered(&lab);
     let steered_after = start.elapsed();
@@ -215,9 +215,26 @@ fn the_next_agent_takes_over_flows_slots_and_snapshots() -> Option<()> {
         wait_for_decisions_by(&lab, &pushed);
     }
     assert_eq!(taken_over, expected);
-    assert_never_stalled(flow, &[ended]);
-    client.assert_never_stalled(&[over_quic]);
+
+    let (by_hand, by_hand_over_quic) = (mishap(&flow, "stop --leave"), client.mishap("stop --leave"));
+    let _last = restarted_by_hand(&lab, next);
+    assert_never_stalled(flow, &[ended, by_hand]);
+    client.assert_never_stalled(&[over_quic, by_hand_over_quic]);
     Some(())
+}
+
+/// Ends the agent by `ccplane stop --leave`, and starts the next, under which the same flows decide by the same snapshots.
+fn restarted_by_hand(lab: &Lab, mut before: Agent) -> Agent {
+    let acked = || steered(lab)[0]["bytes_acked"].as_u64().unwrap();
+    let (held, had) = (active(lab), acked());
+    let output = lab.home.run(&["stop", "--leave"]);
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(before.wait(), Some(0), "{}", lab.home.log());
+    let next = lab.home.agent();
+    assert!(acked() >= had, "the kernel's flow goes on");
+    let same = |(uid, hash, _)| (uid, hash, Value::from("taken over"));
+    assert_eq!(active(lab), held.into_iter().map(same).collect::<Vec<_>>());
+    next
 }
 
 /// An agent, and the hash of the snapshot that the flows of a new datapath begin with under it.

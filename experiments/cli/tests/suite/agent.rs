@@ -151,6 +151,21 @@ fn stop_waits_until_it_is_gone() {
 }
 
 #[test]
+fn an_agent_that_is_stopped_may_leave_its_flows_to_the_next() {
+    let home = Home::new("");
+    for (arguments, said) in [
+        (&["stop", "--leave"][..], "stopping: flows are left to the next agent"),
+        (&["stop"][..], "stopping: flows go to their native algorithm"),
+    ] {
+        let mut agent = home.agent();
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(agent.wait(), Some(0));
+        assert!(home.log().contains(said), "{}", home.log());
+    }
+}
+
+#[test]
 fn readers_of_flows_are_bounded_and_who_is_refused_is_told_why() {
     let home = Home::new("");
     let _agent = home.agent();
