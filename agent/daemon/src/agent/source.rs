@@ -98,7 +98,7 @@ impl Kernel {
         if let Some(layout) = datapath.replaced() {
             warn!(
                 layout,
-                "the kernel datapath of another version was replaced: its flows came along, its snapshots did not"
+                "the kernel datapath of another version was replaced: its flows came along; push again what was pushed by hand"
             );
         }
         match core.attach(Kernel::ID, capabilities, now_us) {
