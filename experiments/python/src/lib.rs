@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use crate::environment::{Flows, run_in_rust};
     #[pymodule_export]
-    use crate::policy::{policy_to_bytes, read_policy};
+    use crate::policy::{policy_from_bytes, policy_to_bytes, read_policy};
     #[pymodule_export]
     use crate::simulated::{play_links, read_results, simulate};
     #[pymodule_export]

@@ -59,13 +59,22 @@ fn network(layers: &Layers<'_>, activation: Activation) -> PyResult<Mlp> {
     Mlp::new(layers.iter().enumerate().map(dense).collect()).map_err(refused)
 }
 
-/// A policy file's actor and critic, their hidden activation, and the logarithm of the actions' deviation.
+/// A policy's actor and critic, their hidden activation, the logarithm of the actions' deviation, and the algorithm.
+type Parts<'py> = (LayersOut<'py>, LayersOut<'py>, &'static str, f32, String);
+
+/// Reads a policy file.
 #[pyfunction]
-pub(crate) fn read_policy<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-) -> PyResult<(LayersOut<'py>, LayersOut<'py>, &'static str, f32, String)> {
-    let policy = Policy::read(&path).map_err(refused)?;
+pub(crate) fn read_policy(py: Python<'_>, path: PathBuf) -> PyResult<Parts<'_>> {
+    parts(py, &Policy::read(&path).map_err(refused)?)
+}
+
+/// Parses the content of a policy file.
+#[pyfunction]
+pub(crate) fn policy_from_bytes<'py>(py: Python<'py>, content: &[u8]) -> PyResult<Parts<'py>> {
+    parts(py, &Policy::from_bytes(content).map_err(refused)?)
+}
+
+fn parts<'py>(py: Python<'py>, policy: &Policy) -> PyResult<Parts<'py>> {
     let activation = match policy.architecture().activation {
         Activation::Tanh => "tanh",
         Activation::Relu => "relu",

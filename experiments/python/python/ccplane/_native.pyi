@@ -93,10 +93,21 @@ def read_policy(
 ]:
     """A policy file's actor, critic, activation, log of the actions' deviation, and algorithm."""
 
+def policy_from_bytes(
+    content: bytes,
+) -> tuple[
+    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
+    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
+    str,
+    float,
+    str,
+]:
+    """The same of a policy file's content."""
+
 def simulate(
     plan: str, hosted: list[Hosted], trace_folder: str | PathLike[str] | None = None
-) -> list[str]:
-    """Simulates a plan; each run as JSON."""
+) -> tuple[list[str], str | None]:
+    """Simulates a plan: each run as JSON, and why there are no more, if one failed."""
 
 def play_links(
     links: list[str],

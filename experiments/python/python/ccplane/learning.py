@@ -13,12 +13,10 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,7 +108,7 @@ def serve(
 
 def _hear(stream: socket.socket, learner: Learner, kind: bytes, content: bytes) -> None:
     if kind == b"P":
-        learner.begin(_policy(content))
+        learner.begin(policies.from_bytes(content))
     elif kind == b"D":
         told = json.loads(content)
         learner.decided(told["verdict"], told["why"], told["offered"])
@@ -159,10 +157,3 @@ def _exactly(stream: socket.socket, count: int) -> bytes | None:
             return None
         parts += part
     return bytes(parts)
-
-
-def _policy(content: bytes) -> Policy:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.safetensors"
-        path.write_bytes(content)
-        return policies.read(path)

@@ -58,6 +58,12 @@ def read(path: str | PathLike[str]) -> Policy:
     return Policy(algorithm, actor, critic, activation, log_std)
 
 
+def from_bytes(content: bytes) -> Policy:
+    """Parses and checks a policy file's content."""
+    actor, critic, activation, log_std, algorithm = _native.policy_from_bytes(content)
+    return Policy(algorithm, actor, critic, activation, log_std)
+
+
 def from_torch(
     algorithm: str, actor: Any, critic: Any, log_std: float, activation: str = "tanh"
 ) -> Policy:

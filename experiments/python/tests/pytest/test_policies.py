@@ -18,6 +18,11 @@ def test_a_policy_goes_out_and_comes_back(root, tmp_path):
         np.testing.assert_array_equal(one[1], other[1])
     observation = np.linspace(-1, 1, 30, dtype=np.float32)
     assert again.act(observation) == shipped.act(observation)
+    content = (tmp_path / "again.safetensors").read_bytes()
+    parsed = policy.from_bytes(content)
+    assert (parsed.act(observation), parsed.log_std) == (shipped.act(observation), shipped.log_std)
+    with pytest.raises(ValueError):
+        policy.from_bytes(content[:-1])
 
 
 def test_a_policy_that_was_trained_is_worth_more_than_none(root):
