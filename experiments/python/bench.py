@@ -92,7 +92,8 @@ def reports(turns: int) -> None:
     for _ in range(turns):
         echo = Echo()
         began = time.perf_counter()
-        _native.simulate(ECHO_PLAN.format("rust-echo"), [_native.Hosted.echo()])
+        _, problem = _native.simulate(ECHO_PLAN.format("rust-echo"), [_native.Hosted.echo()])
+        assert problem is None, problem
         between = time.perf_counter()
         ccplane.simulate(ECHO_PLAN.format("py-echo"), [echo])
         in_rust, in_python = between - began, time.perf_counter() - between

@@ -8,6 +8,7 @@ use crate::names::interned;
 use ccplane_alg::{Algorithm, Control as Requests, Flow, FlowInfo, ProgramSource, Report};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +18,24 @@ const MAX_ERRORS: usize = 64;
 /// An algorithm beside the built-in ones, as the agent takes it.
 #[pyclass(frozen, module = "ccplane._native")]
 pub(crate) struct Hosted {
-    algorithm: Arc<dyn Algorithm>,
+    algorithm: Kind,
     errors: Errors,
+}
+
+/// An algorithm by the language of its agent half.
+enum Kind {
+    Python(Arc<PythonAlgorithm>),
+    Echo,
+}
+
+impl Hosted {
+    /// Returns the algorithm for an agent, which shares it from then on.
+    fn share(&self) -> Arc<dyn Algorithm> {
+        match &self.algorithm {
+            Kind::Python(own) => own.clone(),
+            Kind::Echo => Arc::new(Echo),
+        }
+    }
 }
 
 #[pymethods]
@@ -49,13 +66,25 @@ impl Hosted {
             object: object.clone().unbind(),
             errors: Arc::clone(&errors),
         };
-        Ok(Hosted { algorithm: Arc::new(algorithm), errors })
+        Ok(Hosted { algorithm: Kind::Python(Arc::new(algorithm)), errors })
     }
 
     /// Makes `rust-echo`, which Python's algorithms are measured against.
     #[staticmethod]
     fn echo() -> Hosted {
-        Hosted { algorithm: Arc::new(Echo), errors: Errors::default() }
+        Hosted { algorithm: Kind::Echo, errors: Errors::default() }
+    }
+
+    /// Shows Python's collector the object, which may keep this `Hosted` in turn.
+    ///
+    /// What an agent shares has a holder that the collector does not know, and is shown as little as that holder. The count cannot
+    /// rise while the collector runs: only this object's own holder, who has the interpreter's lock then, shares it anew. The
+    /// reference never changes, so that every cycle has another one to be broken at, and `__clear__` is not needed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.algorithm {
+            Kind::Python(own) if Arc::strong_count(own) == 1 => visit.call(&own.object),
+            Kind::Python(_) | Kind::Echo => Ok(()),
+        }
     }
 
     /// The tracebacks of exceptions that flows met, the first ones.
@@ -220,7 +249,7 @@ pub(crate) fn with_built_in(hosted: &Bound<'_, PyList>) -> PyResult<Vec<Arc<dyn 
 pub(crate) fn own(hosted: &Bound<'_, PyList>) -> PyResult<Vec<Arc<dyn Algorithm>>> {
     let one = |object: Bound<'_, PyAny>| -> PyResult<Arc<dyn Algorithm>> {
         let hosted = object.cast::<Hosted>().map_err(PyErr::from)?;
-        Ok(Arc::clone(&hosted.get().algorithm))
+        Ok(hosted.get().share())
     };
     hosted.iter().map(one).collect()
 }

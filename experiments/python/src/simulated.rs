@@ -60,7 +60,7 @@ struct Ran<'a> {
     measured: &'a ccplane_results::Measured,
 }
 
-/// Simulates a plan, given as its text, and returns each run's figures as JSON.
+/// Simulates a plan, given as its text, and returns each run's figures as JSON, up to the first that fails and why it did.
 #[pyfunction]
 #[pyo3(signature = (plan, hosted, trace_folder=None))]
 pub(crate) fn simulate(
@@ -68,7 +68,7 @@ pub(crate) fn simulate(
     plan: &str,
     hosted: &Bound<'_, PyList>,
     trace_folder: Option<PathBuf>,
-) -> PyResult<Vec<String>> {
+) -> PyResult<(Vec<String>, Option<String>)> {
     let algorithms = with_built_in(hosted)?;
     interruptible(py, |stop| {
         let traces = traces(trace_folder);
@@ -81,17 +81,21 @@ pub(crate) fn simulate(
             for (n, scenario) in plan.scenarios.iter().enumerate() {
                 for (m, contender) in plan.contenders.iter().enumerate() {
                     if stop.load(Ordering::Relaxed) {
-                        return Ok(runs);
+                        return Ok((runs, None));
                     }
                     let seed = experiment::seed(&plan, Slot { repeat, scenario: n, contender: m });
                     let measured = experiment::simulate(&plan, scenario, contender, seed, &algorithms);
-                    let measured = &measured.map_err(failed)?;
                     let (scenario, contender) = (&scenario.name, &contender.name);
-                    runs.push(json(&Ran { scenario, contender, repeat, seed, measured })?);
+                    match &measured {
+                        Ok(measured) => {
+                            runs.push(json(&Ran { scenario, contender, repeat, seed, measured })?);
+                        }
+                        Err(error) => return Ok((runs, Some(format!("{contender}, {scenario}: {error}")))),
+                    }
                 }
             }
         }
-        Ok(runs)
+        Ok((runs, None))
     })
 }
 

@@ -9,7 +9,7 @@
 """
 
 from ccplane._native import algorithms
-from ccplane.algorithm import Algorithm, Control, FlowInfo, command, simulate
+from ccplane.algorithm import Algorithm, Control, FlowInfo, SimulationError, command, simulate
 from ccplane.envs import Env, VectorEnv
 from ccplane.leagues import league
 from ccplane.training import train
@@ -19,6 +19,7 @@ __all__ = [
     "Control",
     "Env",
     "FlowInfo",
+    "SimulationError",
     "VectorEnv",
     "algorithms",
     "command",

@@ -84,6 +84,20 @@ def command(arguments: Sequence[str | PathLike[str]], algorithms: Sequence[Algor
     return _native.command([str(argument) for argument in arguments], hosted(algorithms))
 
 
+class SimulationError(RuntimeError):
+    """A run of a plan failed, and none came after it."""
+
+    #: The figures of the runs before it, as `simulate` returns them.
+    runs: list[dict[str, Any]]
+
+    def __init__(self, message: str, runs: list[dict[str, Any]]) -> None:
+        super().__init__(message)
+        self.runs = runs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.runs)
+
+
 def simulate(
     plan: str | PathLike[str],
     algorithms: Sequence[Algorithm] = (),
@@ -95,6 +109,13 @@ def simulate(
         plan: the plan's text, in TOML, or the path of its file.
         algorithms: those that the plan names beside the built-in ones.
         traces: the folder of recorded traces, where the plan names some.
+
+    Raises:
+        SimulationError: a run failed; `runs` has those before it.
     """
     text = plan if isinstance(plan, str) and "\n" in plan else Path(plan).read_text(encoding="utf-8")
-    return [json.loads(run) for run in _native.simulate(text, hosted(algorithms), traces)]
+    lines, problem = _native.simulate(text, hosted(algorithms), traces)
+    runs = [json.loads(line) for line in lines]
+    if problem is not None:
+        raise SimulationError(problem, runs)
+    return runs

@@ -1,8 +1,13 @@
 """Algorithms in Python: what they do is what the same program does without them; their exceptions harm no flow."""
 
+import gc
+import pickle
+import weakref
+
 import pytest
 
 import ccplane
+from ccplane import _native
 
 LINK = """
 title = "A link"
@@ -128,10 +133,45 @@ def test_what_is_no_algorithm_is_refused():
         name = "py-broken"
         programs = {"p": "(def (x 1)) (when true (:= y 1))"}
 
-    with pytest.raises(RuntimeError, match="program `p` of algorithm `py-broken`"):
-        ccplane.simulate(plan("py-broken"), [Broken()])
+    with pytest.raises(ccplane.SimulationError, match="program `p` of algorithm `py-broken`") as failed:
+        ccplane.simulate(plan("reno", "py-broken", "cubic"), [Broken()])
+    assert [run["contender"] for run in failed.value.runs] == ["reno sim"], "what ran before is kept"
+    again = pickle.loads(pickle.dumps(failed.value))
+    assert (str(again), again.runs) == (str(failed.value), failed.value.runs)
     with pytest.raises(ValueError, match="py-none"):
         ccplane.simulate(plan("py-none"))
+
+
+def test_an_algorithm_that_nobody_has_is_collected_and_one_that_an_agent_has_is_not(reno):
+    algorithm = reno.Reno()
+    algorithm.hosted()
+    gone = weakref.ref(algorithm)
+    del algorithm
+    gc.collect()
+    assert gone() is None
+
+    class Forgotten(ccplane.Algorithm):
+        name = "py-forgotten"
+        programs = reno.Reno.programs
+
+        def flow(self, info, control):
+            control.set_program("rounds")
+            return Collects()
+
+    class Collects:
+        def on_report(self, now_us, program, report, control):
+            if not collected:
+                given.clear()
+                gc.collect()
+                collected.append(had() is not None and "_hosted" in vars(had()))
+
+    collected, algorithm = [], Forgotten()
+    given, had = [algorithm.hosted()], weakref.ref(algorithm)
+    del algorithm
+    _, problem = _native.simulate(plan("py-forgotten"), given)
+    assert (problem, collected) == (None, [True])
+    gc.collect()
+    assert had() is None
 
 
 def test_the_command_takes_them(capfd, tmp_path, reno):
