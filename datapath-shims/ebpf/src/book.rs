@@ -35,18 +35,25 @@ pub struct Book {
     pending: VecDeque<Event>,
     /// Dropped events that were reported already.
     dropped: u64,
+    /// Flows that had ended when their start was read.
+    unseen: u64,
 }
 
 impl Book {
     /// Opens an empty book over what the kernel has dropped so far.
     pub fn new(name: Option<String>, memory: &Memory) -> Book {
         let dropped = memory.ctl.u64(ctl::DROPPED as usize).load(Relaxed);
-        Book { name, known: HashMap::new(), pending: VecDeque::new(), dropped }
+        Book { name, known: HashMap::new(), pending: VecDeque::new(), dropped, unseen: 0 }
     }
 
     /// Whether events wait to be polled.
     pub fn has_events(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// The number of flows so far that had ended when their start was read, which the agent is never told of.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// The name that a flow's socket asked for.
@@ -59,15 +66,18 @@ impl Book {
         let gone = |known: &KnownFlow| memory.table.index(known.flow).is_none();
         let gone: Vec<FlowId> = self.known.values().filter(|k| gone(k)).map(|k| k.flow).collect();
         gone.into_iter().for_each(|flow| self.closed(flow));
-        memory.table.live().for_each(|(_, flow)| self.created(memory, flow));
+        for (_, flow) in memory.table.live() {
+            self.created(memory, flow);
+        }
     }
 
-    fn created(&mut self, memory: &Memory, flow: FlowId) {
+    /// Queues the event that a flow started, unless the agent has been told; false if it has ended meanwhile.
+    fn created(&mut self, memory: &Memory, flow: FlowId) -> bool {
         if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
-            return;
+            return true;
         }
         // A flow that has ended since is not worth reporting: nothing is known of it any more.
-        let Some(info) = memory.table.info(flow) else { return };
+        let Some(info) = memory.table.info(flow) else { return false };
         let requested = self.name.as_ref().and_then(|own| {
             memory.table.chosen_name(flow).filter(|name| name != own).map(String::into_boxed_str)
         });
@@ -76,6 +86,7 @@ impl Book {
             self.pending.push_back(Event::Closed { flow: before.flow });
         }
         self.pending.push_back(Event::Created { flow, info });
+        true
     }
 
     fn closed(&mut self, flow: FlowId) {
@@ -131,7 +142,7 @@ impl Book {
     fn take<L: Instance>(&mut self, memory: &Memory, record: CopiedEvent, programs: &Programs<L>) {
         let flow = FlowId(record.flow);
         match record.kind {
-            event::CREATED => self.created(memory, flow),
+            event::CREATED => self.unseen += u64::from(!self.created(memory, flow)),
             event::CLOSED => self.closed(flow),
             _ => {
                 let known = self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow);

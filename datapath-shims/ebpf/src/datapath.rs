@@ -282,6 +282,12 @@ impl EbpfDatapath {
         Ok(Loaded { slot, instance, _fd: Arc::new(fd) })
     }
 
+    /// The number of flows so far that ended before the agent could be told of them. Where events were dropped
+    /// ([`Event::Dropped`]), such flows may be among those instead.
+    pub fn unseen_flows(&self) -> u64 {
+        self.book.unseen()
+    }
+
     /// Whether an event waits to be polled; makes no system call.
     pub fn has_events(&self) -> bool {
         !self.ring.is_empty() || self.book.has_events()

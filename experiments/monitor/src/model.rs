@@ -254,7 +254,8 @@ pub(crate) mod tests {
             counters: Counters::default(),
         };
         let snapshots = Snapshots { learners, ..Snapshots::default() };
-        Sample { at_s, time_s: 1000.0 + at_s, status, flows: Flows { silent: None, flows }, snapshots }
+        let flows = Flows { silent: None, flows, unseen: 0 };
+        Sample { at_s, time_s: 1000.0 + at_s, status, flows, snapshots }
     }
 
     #[test]

@@ -136,7 +136,8 @@ impl Handle {
             Request::Status => Response::Status(self.status(self.ask(Query::Status).await?)),
             Request::Flows => {
                 let flows = self.ask(Query::Flows).await?.into_iter().flatten().collect();
-                Response::Flows(Flows { silent: None, flows })
+                let unseen = self.status(self.ask(Query::Status).await?).counters.unseen_flows;
+                Response::Flows(Flows { silent: None, flows, unseen })
             }
             Request::Programs => {
                 let mut programs: Vec<_> = self.ask(Query::Programs).await?.into_iter().flatten().collect();

@@ -63,6 +63,11 @@ pub(super) trait Source {
         0
     }
 
+    /// Flows that ended before the agent heard of them, where a datapath knows.
+    fn unseen_flows(&self) -> u64 {
+        0
+    }
+
     /// Whether commands that were carried out still wait to be sent.
     fn has_backlog(&self) -> bool {
         false
@@ -130,6 +135,10 @@ impl Source for Kernel {
         Some(self.datapath.adopt(from, netns))
     }
 
+    fn unseen_flows(&self) -> u64 {
+        self.datapath.unseen_flows()
+    }
+
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
         let flows = self.datapath.detach()?;
         info!(flows, "kernel datapath detached");
@@ -188,6 +197,10 @@ impl Source for Packets {
 
     fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
         samples(Packets::ID, &mut self.datapath, core)
+    }
+
+    fn unseen_flows(&self) -> u64 {
+        self.datapath.unseen_flows()
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {

@@ -543,7 +543,11 @@ impl Loop {
     }
 
     fn counters(&self) -> Counters {
-        Counters { core: self.core.counters(), malformed_datagrams: self.source.malformed() }
+        Counters {
+            core: self.core.counters(),
+            malformed_datagrams: self.source.malformed(),
+            unseen_flows: self.source.unseen_flows(),
+        }
     }
 
     fn programs(&self) -> Vec<ProgramRecord> {

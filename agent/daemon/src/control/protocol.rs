@@ -156,12 +156,16 @@ pub struct Counters {
     pub core: ccplane_core::Counters,
     /// Datagrams that were not heard or not understood.
     pub malformed_datagrams: u64,
+    /// Flows that ended before the agent heard of them.
+    #[serde(default)]
+    pub unseen_flows: u64,
 }
 
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         self.core += other.core;
         self.malformed_datagrams += other.malformed_datagrams;
+        self.unseen_flows += other.unseen_flows;
     }
 }
 
@@ -191,6 +195,14 @@ pub struct Flows {
     pub silent: Option<Silence>,
     /// In order of datapath and start.
     pub flows: Vec<FlowRecord>,
+    /// Flows since the agent started that ended before it heard of them; absent if there were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unseen: u64,
+}
+
+/// Whether nothing was counted.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// An agent that does not answer.

@@ -142,6 +142,7 @@ pub(crate) struct Metrics {
     pub(super) panics: Counter,
     pub(super) commands_refused: Counter,
     pub(super) malformed_datagrams: Counter,
+    pub(super) unseen_flows: Counter,
     pub(super) srtt: Histograms,
     pub(super) cwnd: Histograms,
     /// The counters among the statistics of transports, by their place in [`TransportStats::LIST`].
@@ -177,6 +178,7 @@ impl Metrics {
             panics: Counter::default(),
             commands_refused: Counter::default(),
             malformed_datagrams: Counter::default(),
+            unseen_flows: Counter::default(),
             srtt: Family::new_with_constructor(srtt),
             cwnd: Family::new_with_constructor(cwnd),
             transport: transport_counters(),
@@ -220,6 +222,11 @@ impl Metrics {
         r.register("programs_installed", "Programs that a datapath holds", self.programs.clone());
         r.register("programs_max", "Programs that a datapath can hold", self.max_programs.clone());
         r.register("flows_refused", "Flows left native as there were too many", self.flows_refused.clone());
+        r.register(
+            "flows_unseen",
+            "Flows that ended before the agent heard of them",
+            self.unseen_flows.clone(),
+        );
         r.register("reports_stray", "Reports of flows not known or not steered", self.stray_reports.clone());
         r.register("events_dropped", "Events that datapaths dropped", self.events_dropped.clone());
         r.register("algorithm_panics", "Panics of algorithms", self.panics.clone());

@@ -134,6 +134,7 @@ impl Sampler {
         raise(&m.panics, sum.core.panics);
         raise(&m.commands_refused, sum.core.refused_commands);
         raise(&m.malformed_datagrams, sum.malformed_datagrams);
+        raise(&m.unseen_flows, sum.unseen_flows);
         for (algorithm, c) in algorithms {
             let label = AlgorithmLabel { algorithm };
             let raise =

@@ -1,5 +1,6 @@
 use super::server::{Status, parse};
 use super::*;
+use crate::control::Counters;
 use crate::learning::LearnerView;
 use ccplane_contract::{FlowId, Mode, TransportStats};
 use ccplane_core::{AlgorithmCounters, DatapathId, FlowCounters};
@@ -33,7 +34,7 @@ fn sample(flow: u64, delivered: u64) -> LoopSample {
         datapaths: vec![DatapathSample { kind: "ebpf", max_flows: 4096, programs: 2, max_programs: 64 }],
         algorithms: [("cubic", AlgorithmCounters { flows_created: 1, flows_closed: 0, flows: counters })]
             .into(),
-        counters: Default::default(),
+        counters: Counters { unseen_flows: delivered / 50, ..Counters::default() },
         verdicts: [(("aurora", "promoted"), delivered / 50)].into(),
     }
 }
@@ -54,6 +55,7 @@ fn counters_grow_and_levels_follow() {
         r#"ccplane_snapshot_decisions_total{algorithm="aurora",verdict="promoted"} 3"#,
         r#"ccplane_acked_bytes_total{datapath="ebpf",algorithm="cubic"} 217200"#,
         r#"ccplane_reports_total{algorithm="cubic"} 15"#,
+        "ccplane_flows_unseen_total 3",
         r#"ccplane_program_changes_total{algorithm="cubic"} 1"#,
         r#"ccplane_flows{datapath="ebpf",algorithm="cubic",mode="program"} 1"#,
         r#"ccplane_programs_installed{datapath="ebpf"} 2"#,

@@ -166,6 +166,12 @@ impl PacketsDatapath {
         Some(Steering { priority, path, decisions: word(flow::DECISIONS)? })
     }
 
+    /// The number of flows so far that ended before the agent could be told of them. Where events were dropped
+    /// ([`Event::Dropped`]), such flows may be among those instead.
+    pub fn unseen_flows(&self) -> u64 {
+        self.book.unseen()
+    }
+
     /// Flows that found the table full so far, counted with each packet.
     pub fn turned_away(&self) -> u64 {
         self.memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed)

@@ -60,6 +60,24 @@ fn counter() -> Program {
 }
 
 #[test]
+fn a_flow_that_ends_before_anyone_looks_is_counted() {
+    let Some(lab) = Lab::new("unseen") else { return };
+    let mut datapath = lab.attach();
+    let brief = lab.own_flow();
+    kernel_says(&brief, "it sends", |info| info.bytes_acked > 0);
+    drop(brief);
+    wait_until("it is gone", || read_flows(&lab.options).unwrap().flows.is_empty());
+    assert_eq!(datapath.unseen_flows(), 0, "nobody has looked yet");
+    let traffic = lab.own_flow();
+    let flow = created(&mut datapath, &traffic);
+    assert_eq!(datapath.unseen_flows(), 1);
+    // One that was seen does not count.
+    drop(traffic);
+    wait_for(&mut datapath, "Closed", |event| (*event == Event::Closed { flow }).then_some(()));
+    assert_eq!(datapath.unseen_flows(), 1);
+}
+
+#[test]
 fn programs_steer_live_flows() {
     let Some(lab) = Lab::new("steer") else { return };
     let mut datapath = attach(&lab);

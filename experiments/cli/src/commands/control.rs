@@ -42,7 +42,7 @@ fn status_text(status: &Status) -> String {
     let c = &status.counters.core;
     format!(
         "agent pid {}, up {} s, default algorithm {}, {} rules\n{}\
-         flows: {} created, {} closed, {} refused\n\
+         flows: {} created, {} closed, {} refused, {} ended unseen\n\
          reports: {} taken, {} stray, {} events dropped\n\
          trouble: {} commands refused, {} panics, {} malformed datagrams\n",
         status.pid,
@@ -53,6 +53,7 @@ fn status_text(status: &Status) -> String {
         c.flows_created,
         c.flows_closed,
         c.flows_refused,
+        status.counters.unseen_flows,
         c.reports,
         c.stray_reports,
         c.dropped_events,

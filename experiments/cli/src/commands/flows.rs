@@ -64,8 +64,8 @@ impl Watched {
         let steered = flows.flows.iter().filter(|f| f.mode == ModeName::Program).count();
         let total: u64 = rates.values().sum();
         let lost: u64 = flows.flows.iter().filter_map(|f| f.transport.lost).sum();
-        // The totals, the header, the cursor's line, and the line about a silent agent.
-        let around = 3 + usize::from(flows.silent.is_some());
+        // The totals, the header, the cursor's line, and the lines about a silent agent and about unseen flows.
+        let around = 3 + usize::from(flows.silent.is_some()) + usize::from(flows.unseen > 0);
         let room = lines.saturating_sub(around);
         let ends = flows.flows.iter().scan(0, |end, flow| {
             *end += lines_of(flow);
@@ -128,6 +128,9 @@ fn text(flows: &Flows) -> String {
                 evidence(&arm.evidence)
             );
         }
+    }
+    if flows.unseen > 0 {
+        let _ = writeln!(out, "{} more ended before the agent heard of them", flows.unseen);
     }
     out
 }
@@ -239,7 +242,8 @@ mod fallback {
             _ => return Err(error.into()),
         };
         let flows = view.flows.iter().map(|s| FlowRecord::new("ebpf", s, None)).collect();
-        Ok(Flows { silent: Some(Silence { pid, seconds: Some(view.silence.as_secs_f64()) }), flows })
+        let silent = Some(Silence { pid, seconds: Some(view.silence.as_secs_f64()) });
+        Ok(Flows { silent, flows, unseen: 0 })
     }
 }
 
@@ -283,6 +287,20 @@ mod tests {
         }
     }
 
+    fn shown(flows: Vec<FlowRecord>) -> Flows {
+        Flows { silent: None, flows, unseen: 0 }
+    }
+
+    #[test]
+    fn flows_that_nobody_saw_are_counted_last() {
+        let flows = Flows { unseen: 3, ..shown(vec![record()]) };
+        assert!(text(&flows).ends_with(" faults:0\n3 more ended before the agent heard of them\n"));
+        let screen = Watched::default().screen(flows.clone(), Instant::now(), 6);
+        assert!(screen.lines().count() < 6, "{screen}");
+        assert_eq!(serde_json::to_value(&flows).unwrap()["unseen"], 3);
+        assert_eq!(serde_json::to_value(shown(vec![])).unwrap(), serde_json::json!({ "flows": [] }));
+    }
+
     #[test]
     fn priority_and_path_of_packets_end_the_line() {
         let steering = Some(SteeringRecord { priority: 2, path: 1, decisions: 9 });
@@ -293,7 +311,7 @@ mod tests {
 
     #[test]
     fn reads_like_ss() {
-        let flows = Flows { silent: None, flows: vec![record()] };
+        let flows = shown(vec![record()]);
         assert_eq!(
             text(&flows),
             "datapath  flow  local          remote          algorithm  program  mode\n\
@@ -318,16 +336,12 @@ mod tests {
     #[test]
     fn a_screen_holds_the_busiest_flows_and_a_line_of_totals() {
         let (mut watched, start) = (Watched::default(), Instant::now());
-        let flows = |acked: &dyn Fn(u64) -> u64| Flows {
-            silent: None,
-            flows: (0..1000)
-                .map(|n| FlowRecord {
-                    flow: n,
-                    transport: KnownStats { bytes_acked: Some(acked(n)), ..record().transport },
-                    ..record()
-                })
-                .collect(),
+        let flow = |n, acked| FlowRecord {
+            flow: n,
+            transport: KnownStats { bytes_acked: Some(acked), ..record().transport },
+            ..record()
         };
+        let flows = |acked: &dyn Fn(u64) -> u64| shown((0..1000).map(|n| flow(n, acked(n))).collect());
         watched.screen(flows(&|_| 0), start, 24);
         // Flow n delivers n kilobytes in one second.
         let screen = watched.screen(flows(&|n| n * 1000), start + Duration::from_secs(1), 24);
@@ -356,7 +370,7 @@ mod tests {
             collapsed: 3,
             trips: 4,
         };
-        let flows = Flows { silent: None, flows: vec![FlowRecord { policy: Some(policy), ..record() }] };
+        let flows = shown(vec![FlowRecord { policy: Some(policy), ..record() }]);
         let expected = " faults:0 snapshot:7/0123456789ab level:last_good decisions:90 saturated:1 clipped:2 collapsed:3 trips:4\n";
         assert!(text(&flows).ends_with(expected), "{}", text(&flows));
     }
@@ -370,7 +384,7 @@ mod tests {
             switches: 5,
             evidence: vec![arm("dual", 0.89, 4), arm("copa", 1.0, 2)],
         };
-        let flows = Flows { silent: None, flows: vec![FlowRecord { arm: Some(arm), ..record() }] };
+        let flows = shown(vec![FlowRecord { arm: Some(arm), ..record() }]);
         let expected = "\n\t arm:copa (worth +12 % against dual) switches:5 dual:0.89/4 copa:1.00/2\n";
         assert!(text(&flows).ends_with(expected), "{}", text(&flows));
     }
@@ -379,7 +393,7 @@ mod tests {
     #[test]
     fn a_program_that_no_ack_has_started_yet_is_not_called_none() {
         let flow = FlowRecord { mode: ModeName::NativeNoProgram, waits_for_ack: true, ..record() };
-        let shown = text(&Flows { silent: None, flows: vec![flow] });
+        let shown = text(&shown(vec![flow]));
         assert!(shown.contains("  cubic      cubic    program (no ACK yet)\n"), "{shown}");
     }
 
@@ -390,7 +404,8 @@ mod tests {
             transport: KnownStats { snd_ssthresh: None, ..record().transport },
             ..record()
         };
-        let flows = Flows { silent: Some(Silence { pid: Some(99), seconds: Some(2.34) }), flows: vec![flow] };
+        let silent = Some(Silence { pid: Some(99), seconds: Some(2.34) });
+        let flows = Flows { silent, ..shown(vec![flow]) };
         let shown = text(&flows);
         assert!(shown.starts_with("agent pid 99 has been silent for 2.3 s: native fallback\n"), "{shown}");
         assert!(shown.contains("native: agent silent for 2.3 s"), "{shown}");

@@ -143,11 +143,17 @@ fn a_hung_agents_flow_runs_natively_and_flows_says_so() -> Option<()> {
     let said = format!("agent pid {} has been silent for ", agent.pid());
     assert!(text.starts_with(&said) && text.contains("native: agent silent for "), "{text}");
     assert_eq!(lab.flows()["flows"][0]["mode"], "native_agent_silent");
+    // Of a flow that ends meanwhile the agent never hears.
+    drop(lab.flow());
+    wait_for("it is gone", || (lab.flows()["flows"].as_array()?.len() == 1).then_some(()));
 
     let woken = mishap(&flow, "SIGCONT");
     agent.signal(Signal::SIGCONT);
     wait_for("the agent answers again", || lab.flows()["silent"].is_null().then_some(()));
     lab.wait_for_mode("program");
+    assert_eq!(lab.home.json(&["status"])["counters"]["unseen_flows"], 1);
+    let text = stdout(&lab.home.run(&["flows"]));
+    assert!(text.ends_with("\n1 more ended before the agent heard of them\n"), "{text}");
     assert_never_stalled(flow, &[hung, woken]);
     Some(())
 }
