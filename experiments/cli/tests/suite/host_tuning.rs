@@ -373,5 +373,6 @@ fn a_model_is_swept_learned_from_and_tuned() {
         tuned.contains("by a model of a host") && tuned.contains("nothing of this host was changed"),
         "{tuned}"
     );
+    assert!(tuned.contains("\n[agent]\ncores = ["), "{tuned}");
     assert_eq!(ccplane(&tune), tuned);
 }
