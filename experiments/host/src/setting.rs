@@ -26,6 +26,15 @@ pub(crate) const SYSCTLS: [&str; 10] = [
 /// Files of an interface that may be changed.
 pub(crate) const ATTRIBUTES: [&str; 4] = ["mtu", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
 
+/// Parameters of the idle governor haltpoll that may be changed (Documentation/virt/guest-halt-polling.rst).
+pub(crate) const HALT_POLL: [&str; 5] = [
+    "guest_halt_poll_ns",
+    "guest_halt_poll_grow",
+    "guest_halt_poll_grow_start",
+    "guest_halt_poll_shrink",
+    "guest_halt_poll_allow_shrink",
+];
+
 /// A file of a queue that may be changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QueueFile {
@@ -66,13 +75,17 @@ pub enum Setting {
     Interrupt(u32),
     /// The frequency governor of a processor.
     Governor(u32),
+    /// The governor of idle processors: haltpoll has a guest's poll for a while before they halt.
+    IdleGovernor,
+    /// A parameter of haltpoll.
+    HaltPoll(&'static str),
 }
 
 /// A text that names no setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{text:?} is no setting: they are named net/INTERFACE/{}, net/INTERFACE/rx-QUEUE/rps_cpus or rps_flow_cnt, \
-     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, sysctl/NAME",
+     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, cpuidle/governor, haltpoll/NAME, sysctl/NAME",
     ATTRIBUTES.join("|"),
     Group::ALL.map(Group::name).join("|")
 )]
@@ -171,6 +184,10 @@ impl Setting {
             Setting::Governor(cpu) => {
                 Place::Words(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))
             }
+            Setting::IdleGovernor => {
+                Place::Words("/sys/devices/system/cpu/cpuidle/current_governor".to_owned())
+            }
+            Setting::HaltPoll(name) => Place::Words(format!("/sys/module/haltpoll/parameters/{name}")),
         }
     }
 
@@ -180,7 +197,11 @@ impl Setting {
             Setting::Interface { interface, .. }
             | Setting::Queue { interface, .. }
             | Setting::Device { interface, .. } => Some(interface),
-            Setting::Sysctl(_) | Setting::Interrupt(_) | Setting::Governor(_) => None,
+            Setting::Sysctl(_)
+            | Setting::Interrupt(_)
+            | Setting::Governor(_)
+            | Setting::IdleGovernor
+            | Setting::HaltPoll(_) => None,
         }
     }
 
@@ -313,6 +334,8 @@ impl fmt::Display for Setting {
             }
             Setting::Interrupt(number) => write!(f, "irq/{number}"),
             Setting::Governor(cpu) => write!(f, "cpu/{cpu}/governor"),
+            Setting::IdleGovernor => f.write_str("cpuidle/governor"),
+            Setting::HaltPoll(name) => write!(f, "haltpoll/{name}"),
         }
     }
 }
@@ -332,6 +355,8 @@ fn parse(text: &str) -> Option<Setting> {
     match parts[..] {
         ["sysctl", name] => one_of(&SYSCTLS, name).map(Setting::Sysctl),
         ["irq", number] => number.parse().ok().map(Setting::Interrupt),
+        ["cpuidle", "governor"] => Some(Setting::IdleGovernor),
+        ["haltpoll", name] => one_of(&HALT_POLL, name).map(Setting::HaltPoll),
         ["cpu", number, "governor"] => number.parse().ok().map(Setting::Governor),
         ["net", interface, file] if is_interface(interface) => {
             one_of(&ATTRIBUTES, file).map(|file| Setting::Interface { interface: interface.to_owned(), file })
@@ -374,7 +399,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 11] = [
+        "cpuidle/governor",
+        "haltpoll/guest_halt_poll_ns",
         "sysctl/net.core.busy_poll",
         "irq/41",
         "cpu/3/governor",
@@ -407,6 +434,8 @@ mod tests {
             "net/eth0/coalesce/msglvl",
             "sysctl/kernel.panic",
             "cpu/0",
+            "cpuidle/driver",
+            "haltpoll/force",
             "net/eth0/rx-0",
             "net/a234567890123456/mtu",
         ];
@@ -422,6 +451,10 @@ mod tests {
         assert_eq!(
             command("net/eth0/rx-0/rps_cpus", "0-1,33").unwrap(),
             "echo 2,00000003 > /sys/class/net/eth0/queues/rx-0/rps_cpus"
+        );
+        assert_eq!(
+            command("haltpoll/guest_halt_poll_ns", "50000").unwrap(),
+            "echo 50000 > /sys/module/haltpoll/parameters/guest_halt_poll_ns"
         );
         assert_eq!(command("irq/41", "1").unwrap(), "echo 1 > /proc/irq/41/smp_affinity_list");
         assert_eq!(command("net/eth0/coalesce/rx-usecs", "8").unwrap(), "ethtool -C eth0 rx-usecs 8");

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ethtool::{self, EthtoolError, Group};
 use crate::machine::Machine;
-use crate::setting::{ATTRIBUTES, QueueFile, SYSCTLS, Setting};
+use crate::setting::{ATTRIBUTES, HALT_POLL, QueueFile, SYSCTLS, Setting};
 use crate::topology::{Interface, Topology};
 
 /// A setting's value, and whether it can be changed here.
@@ -46,7 +46,9 @@ pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interfa
     states.extend(interrupts.map(|number| in_file(machine, Setting::Interrupt(number))));
     if interface.is_none() {
         let governors = topology.processors.iter().map(|p| Setting::Governor(p.number));
-        states.extend(governors.chain(SYSCTLS.map(Setting::Sysctl)).map(|setting| in_file(machine, setting)));
+        let idle = std::iter::once(Setting::IdleGovernor).chain(HALT_POLL.map(Setting::HaltPoll));
+        let all = governors.chain(idle).chain(SYSCTLS.map(Setting::Sysctl));
+        states.extend(all.map(|setting| in_file(machine, setting)));
     }
     states
 }
