@@ -11,7 +11,7 @@
 //! [`Waiter`] makes the choices without I/O. Who waits asks it what to do, and does it: there is no loop here that knows sockets
 //! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Seat`]); where
 //! the producers are other processes or the kernel, one looks at the queues instead ([`Watched`]).
-//! [`affinity`], [`set_busy_poll`] and [`AwakeCores`] are what the system can do beside.
+//! [`affinity`], [`set_busy_poll`], [`BusyWait`] and [`AwakeCores`] are what the system can do beside.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -48,7 +48,7 @@ pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
 pub use plan::Window;
 pub use ready::{MAX_QUEUES, QueuesError, Ready};
 pub use seat::Seat;
-pub use sockets::{BusyPollError, busy_poll_us, set_busy_poll};
+pub use sockets::{BusyPollError, BusyWait, busy_poll_us, incoming_napi, set_busy_poll};
 pub use step::{Step, sleep_time};
 pub use waiter::{Mode, ModeError, Waiter, Wake};
 pub use watch::{Look, Queues, Watched};
