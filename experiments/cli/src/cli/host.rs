@@ -139,7 +139,7 @@ pub(crate) struct HostLearnArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) groups: usize,
 
-    /// What predictions are made from: the settings, or also what the host counted meanwhile. With the latter the error says how
+    /// Predict from the settings alone, or also from what the host counted meanwhile. With the latter the error says how
     /// much of the result the counters explain; what was not measured cannot be predicted so.
     #[arg(long, value_enum, default_value_t = FeaturesName::Settings)]
     pub(crate) features: FeaturesName,
@@ -177,7 +177,7 @@ pub(crate) struct HostLearnArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum FeaturesName {
     Settings,
-    /// Settings and counters.
+    /// The settings, and what the host counted.
     Counters,
 }
 
