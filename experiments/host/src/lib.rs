@@ -16,6 +16,7 @@ mod learn;
 mod live;
 mod machine;
 mod model;
+mod napi;
 mod page;
 mod picture;
 mod sample;

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::cpus::{CpuSet, CpuSetError};
 use crate::ethtool::{self, EthtoolError, Group};
 use crate::machine::Machine;
+use crate::napi;
 
 /// Sysctls that may be changed; those of all interfaces together.
 pub(crate) const SYSCTLS: [&str; 10] = [
@@ -71,6 +72,14 @@ pub enum Setting {
         /// The name under which ethtool changes the value.
         name: &'static str,
     },
+    /// A value of one of the instances (NAPI) through which an interface's queues are polled.
+    Napi {
+        interface: String,
+        /// The instance's number among those of the interface.
+        napi: u32,
+        /// The name of the value in the kernel's specification.
+        name: &'static str,
+    },
     /// The processors that an interrupt may be raised on.
     Interrupt(u32),
     /// The frequency governor of a processor.
@@ -85,8 +94,9 @@ pub enum Setting {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{text:?} is no setting: they are named net/INTERFACE/{}, net/INTERFACE/rx-QUEUE/rps_cpus or rps_flow_cnt, \
-     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, cpuidle/governor, haltpoll/NAME, sysctl/NAME",
+     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/napi-NUMBER/{}, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, cpuidle/governor, haltpoll/NAME, sysctl/NAME",
     ATTRIBUTES.join("|"),
+    napi::VALUES.join("|"),
     Group::ALL.map(Group::name).join("|")
 )]
 pub struct UnknownSetting {
@@ -141,6 +151,8 @@ enum Place {
     Mask(String),
     /// The device, through ethtool.
     Ethtool,
+    /// The kernel, through netlink.
+    Netlink,
 }
 
 impl QueueFile {
@@ -180,6 +192,7 @@ impl Setting {
                 }
             }
             Setting::Device { .. } => Place::Ethtool,
+            Setting::Napi { .. } => Place::Netlink,
             Setting::Interrupt(number) => Place::List(format!("/proc/irq/{number}/smp_affinity_list")),
             Setting::Governor(cpu) => {
                 Place::Words(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))
@@ -196,7 +209,8 @@ impl Setting {
         match self {
             Setting::Interface { interface, .. }
             | Setting::Queue { interface, .. }
-            | Setting::Device { interface, .. } => Some(interface),
+            | Setting::Device { interface, .. }
+            | Setting::Napi { interface, .. } => Some(interface),
             Setting::Sysctl(_)
             | Setting::Interrupt(_)
             | Setting::Governor(_)
@@ -225,6 +239,14 @@ impl Setting {
                 let values = ethtool::values(machine, interface, *group);
                 let mut values = values.map_err(|source| self.ethtool(source))?;
                 values.current.remove(*name).ok_or_else(|| SettingError::Absent(self.clone()))
+            }
+            Place::Netlink => {
+                let Setting::Napi { interface, napi, name } = self else {
+                    unreachable!("only these are there")
+                };
+                let value = napi::read(machine, interface, *napi, name);
+                let value = value.map_err(|source| self.refused(source))?;
+                value.ok_or_else(|| SettingError::Absent(self.clone()))
             }
         }
     }
@@ -262,6 +284,13 @@ impl Setting {
                 let changed = ethtool::change(machine, interface, *group, name, &asked);
                 changed.map_err(|source| self.ethtool(source))?;
             }
+            Place::Netlink => {
+                let Setting::Napi { interface, napi, name } = self else {
+                    unreachable!("only these are there")
+                };
+                let changed = napi::write(machine, interface, *napi, name, &asked);
+                changed.map_err(|source| self.refused(source))?;
+            }
         }
         let found = self.read(machine)?;
         if found == asked {
@@ -284,6 +313,8 @@ impl Setting {
             }
             (_, Place::Mask(path)) => format!("echo {} > {path}", self.mask(&value)?),
             (_, Place::Words(path) | Place::List(path)) => format!("echo {value} > {path}"),
+            // No tool that every distribution has does this.
+            (_, Place::Netlink) => format!("ccplane host set --apply {self}={value}"),
             (_, Place::Ethtool) => unreachable!("only devices have it"),
         })
     }
@@ -294,8 +325,8 @@ impl Setting {
             Place::Words(path) | Place::List(path) | Place::Mask(path) => {
                 machine.is_writable(&path).err().map(|error| error.to_string())
             }
-            // The driver says which of its values are fixed, where they are listed.
-            Place::Ethtool => None,
+            // The driver says which of its values are fixed, where they are listed; the kernel says nothing before it is asked.
+            Place::Ethtool | Place::Netlink => None,
         }
     }
 
@@ -332,6 +363,7 @@ impl fmt::Display for Setting {
             Setting::Device { interface, group, name } => {
                 write!(f, "net/{interface}/{}/{name}", group.name())
             }
+            Setting::Napi { interface, napi, name } => write!(f, "net/{interface}/napi-{napi}/{name}"),
             Setting::Interrupt(number) => write!(f, "irq/{number}"),
             Setting::Governor(cpu) => write!(f, "cpu/{cpu}/governor"),
             Setting::IdleGovernor => f.write_str("cpuidle/governor"),
@@ -367,6 +399,10 @@ fn parse(text: &str) -> Option<Setting> {
                 let (name, _) = group.names().iter().find(|(name, _)| *name == third)?;
                 return Some(Setting::Device { interface, group, name });
             }
+            if let Some(number) = second.strip_prefix("napi-") {
+                let (napi, name) = (number.parse().ok()?, one_of(&napi::VALUES, third)?);
+                return Some(Setting::Napi { interface, napi, name });
+            }
             let file = QueueFile::ALL.into_iter().find(|file| file.name() == third)?;
             let queue = second.strip_prefix(file.direction())?.parse().ok()?;
             Some(Setting::Queue { interface, queue, file })
@@ -399,7 +435,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 12] = [
+        "net/eth0/napi-3/irq-suspend-timeout",
         "cpuidle/governor",
         "haltpoll/guest_halt_poll_ns",
         "sysctl/net.core.busy_poll",
@@ -435,6 +472,8 @@ mod tests {
             "sysctl/kernel.panic",
             "cpu/0",
             "cpuidle/driver",
+            "net/eth0/napi-/irq-suspend-timeout",
+            "net/eth0/napi-0/threaded",
             "haltpoll/force",
             "net/eth0/rx-0",
             "net/a234567890123456/mtu",
@@ -451,6 +490,10 @@ mod tests {
         assert_eq!(
             command("net/eth0/rx-0/rps_cpus", "0-1,33").unwrap(),
             "echo 2,00000003 > /sys/class/net/eth0/queues/rx-0/rps_cpus"
+        );
+        assert_eq!(
+            command("net/eth0/napi-1/irq-suspend-timeout", "20000").unwrap(),
+            "ccplane host set --apply net/eth0/napi-1/irq-suspend-timeout=20000"
         );
         assert_eq!(
             command("haltpoll/guest_halt_poll_ns", "50000").unwrap(),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::ethtool::{self, EthtoolError, Group};
 use crate::machine::Machine;
+use crate::napi;
 use crate::setting::{ATTRIBUTES, HALT_POLL, QueueFile, SYSCTLS, Setting};
 use crate::topology::{Interface, Topology};
 
@@ -38,6 +39,10 @@ pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interfa
                 let of_queue = |&file| Setting::Queue { interface: interface.name.clone(), queue, file };
                 states.extend(files.iter().map(of_queue).map(|setting| in_file(machine, setting)));
             }
+        }
+        for napi in 0..napi::count(machine, &interface.name) {
+            let value = |name| Setting::Napi { interface: interface.name.clone(), napi, name };
+            states.extend(napi::VALUES.map(|name| in_file(machine, value(name))));
         }
         Group::ALL.into_iter().for_each(|group| of_device(machine, &interface.name, group, &mut states));
     }
