@@ -39,16 +39,24 @@ pub struct Pinned {
 /// # Errors
 /// There is no such core, or it is not allowed.
 pub fn pin(core: usize) -> io::Result<Pinned> {
+    keep_to(&[core])
+}
+
+/// Keeps the calling thread, and those that it starts, on these cores.
+///
+/// # Errors
+/// None of them is there and allowed, or one has a number that no core has.
+pub fn keep_to(cores: &[usize]) -> io::Result<Pinned> {
     let this = Pid::from_raw(0);
     let before = sched_getaffinity(this)?;
-    sched_setaffinity(this, &only(core)?)?;
+    sched_setaffinity(this, &only(cores)?)?;
     Ok(Pinned { before })
 }
 
-fn only(core: usize) -> nix::Result<CpuSet> {
-    let mut one = CpuSet::new();
-    one.set(core)?;
-    Ok(one)
+fn only(cores: &[usize]) -> nix::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|core| set.set(*core))?;
+    Ok(set)
 }
 
 impl Pinned {
@@ -57,7 +65,7 @@ impl Pinned {
     /// # Errors
     /// There is no such core, or it is not allowed.
     pub fn move_to(&mut self, core: usize) -> io::Result<()> {
-        Ok(sched_setaffinity(Pid::from_raw(0), &only(core)?)?)
+        Ok(sched_setaffinity(Pid::from_raw(0), &only(&[core])?)?)
     }
 }
 
@@ -194,6 +202,18 @@ mod tests {
             assert_eq!((cores().unwrap(), here()), (vec![other], Some(other)));
         }
         drop(follower);
+        assert_eq!(cores().unwrap(), before);
+    }
+
+    #[test]
+    fn a_thread_keeps_to_several_cores() {
+        let before = cores().unwrap();
+        let kept = keep_to(&before).unwrap();
+        assert_eq!(cores().unwrap(), before);
+        drop(kept);
+        let none = keep_to(&[]).unwrap_err();
+        assert_eq!(none.raw_os_error(), Some(libc::EINVAL));
+        assert!(keep_to(&[CpuSet::count()]).is_err(), "no core has such a number");
         assert_eq!(cores().unwrap(), before);
     }
 

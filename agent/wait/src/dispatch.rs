@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Looks at the marks between two at whether to end.
-const POLLS_PER_ROUND: u32 = 64;
+pub(crate) const POLLS_PER_ROUND: u32 = 64;
 /// Rounds without a mark after which the core is offered to others.
-const ROUNDS_PER_YIELD: u32 = 16;
+pub(crate) const ROUNDS_PER_YIELD: u32 = 16;
 /// The least real-time priority, which is above all threads without one.
 pub const FIFO_PRIORITY: i32 = 1;
 
@@ -88,27 +88,10 @@ impl Dispatcher {
         let owners: Arc<[Arc<Seat>]> = owners.into();
         let shared = Arc::new(Shared::default());
         let (state, seats) = (Arc::clone(&shared), Arc::clone(&owners));
-        let (started, outcome) = std::sync::mpsc::sync_channel(1);
-        let run = move || {
-            let _pinned = match begin(core, class) {
-                Ok(pinned) => pinned,
-                Err(error) => {
-                    let _ = started.send(Err(error));
-                    return;
-                }
-            };
-            let _ = started.send(Ok(()));
-            dispatch(&state, &ready, &seats);
-        };
-        let thread = std::thread::Builder::new().name(format!("ccp-dispatch-{core}")).spawn(run);
-        let thread = thread.map_err(DispatchError::Thread)?;
-        // From here on it is joined, also where it could not begin.
-        let dispatcher = Dispatcher { shared, owners, core, thread: Some(thread) };
-        match outcome.recv() {
-            Ok(Ok(())) => Ok(dispatcher),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(DispatchError::Thread(io::ErrorKind::BrokenPipe.into())),
-        }
+        let thread = start_thread("ccp-dispatch", core, class, move || dispatch(&state, &ready, &seats));
+        // Whoever sleeps already would not be called any more.
+        let thread = thread.inspect_err(|_| owners.iter().for_each(|owner| _ = owner.call()))?;
+        Ok(Dispatcher { shared, owners, core, thread: Some(thread) })
     }
 
     /// The core on which it runs, and which its owners are to run on.
@@ -142,6 +125,37 @@ pub fn begin(core: usize, class: Class) -> Result<Pinned, DispatchError> {
         sys::set_fifo(FIFO_PRIORITY).map_err(DispatchError::Class)?;
     }
     affinity::pin(core).map_err(|source| DispatchError::Core { core, source })
+}
+
+/// Starts a thread of this name and core, which runs `run` once it is there.
+pub(crate) fn start_thread(
+    name: &str,
+    core: usize,
+    class: Class,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, DispatchError> {
+    let (started, outcome) = std::sync::mpsc::sync_channel(1);
+    let on_core = move || {
+        let _pinned = match begin(core, class) {
+            Ok(pinned) => pinned,
+            Err(error) => {
+                let _ = started.send(Err(error));
+                return;
+            }
+        };
+        let _ = started.send(Ok(()));
+        run();
+    };
+    let thread = std::thread::Builder::new().name(format!("{name}-{core}")).spawn(on_core);
+    let thread = thread.map_err(DispatchError::Thread)?;
+    let error = match outcome.recv() {
+        Ok(Ok(())) => return Ok(thread),
+        Ok(Err(error)) => error,
+        Err(_) => DispatchError::Thread(io::ErrorKind::BrokenPipe.into()),
+    };
+    // It has nothing to tell beyond that.
+    let _ = thread.join();
+    Err(error)
 }
 
 fn dispatch(shared: &Shared, ready: &Ready, owners: &[Arc<Seat>]) {

@@ -9,8 +9,9 @@
 //! | `auto` | it polls in the part of each gap in which most events come, as far as a budget goes | nothing where that was right |
 //!
 //! [`Waiter`] makes the choices without I/O. Who waits asks it what to do, and does it: there is no loop here that knows sockets
-//! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Seat`]).
-//! [`affinity`], [`set_busy_poll`] and [`AwakeCores`] are what the system can do beside.
+//! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Seat`]); where
+//! the producers are other processes or the kernel, one looks at the queues instead ([`Watched`]).
+//! [`affinity`], [`set_busy_poll`], [`BusyWait`] and [`AwakeCores`] are what the system can do beside.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -30,6 +31,7 @@ mod sockets;
 mod step;
 mod sys;
 mod waiter;
+mod watch;
 
 /// The atomics, which are loom's where `make loom` checks the orderings.
 mod atomic {
@@ -46,6 +48,7 @@ pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
 pub use plan::Window;
 pub use ready::{MAX_QUEUES, QueuesError, Ready};
 pub use seat::Seat;
-pub use sockets::{BusyPollError, busy_poll_us, set_busy_poll};
+pub use sockets::{BusyPollError, BusyWait, busy_poll_us, incoming_napi, set_busy_poll};
 pub use step::{Step, sleep_time};
 pub use waiter::{Mode, ModeError, Waiter, Wake};
+pub use watch::{Look, Queues, Watched};

@@ -42,6 +42,13 @@ impl Seat {
         self.state.value().load(Ordering::Relaxed) == CALLED
     }
 
+    /// Whether the thread sleeps now, and no call has come.
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        // Whoever looks then sees all that the thread did before.
+        self.state.value().load(Ordering::Acquire) == ASLEEP
+    }
+
     /// Takes a call, if there is one; never sleeps.
     pub fn take_call(&self) -> bool {
         let taken = self.state.value().compare_exchange(CALLED, AWAKE, Ordering::AcqRel, Ordering::Relaxed);

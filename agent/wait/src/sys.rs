@@ -7,6 +7,27 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use libc::{c_int, c_long};
+use nix::sys::epoll::EpollEvent;
+
+/// The busy polling of an epoll(7) instance, as the kernel reads it (include/uapi/linux/eventpoll.h).
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct EpollParams {
+    pub(crate) busy_poll_usecs: u32,
+    pub(crate) busy_poll_budget: u16,
+    pub(crate) prefer_busy_poll: u8,
+    pub(crate) padding: u8,
+}
+
+mod ioctl {
+    use super::EpollParams;
+
+    /// EPOLL_IOC_TYPE of include/uapi/linux/eventpoll.h.
+    const EPOLL: u8 = 0x8a;
+
+    nix::ioctl_write_ptr!(set_params, EPOLL, 1, EpollParams);
+    nix::ioctl_read!(get_params, EPOLL, 2, EpollParams);
+}
 
 /// A word of futex_waitv(2), as the kernel reads it (include/uapi/linux/futex.h).
 #[repr(C)]
@@ -109,4 +130,48 @@ pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int>
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), &raw mut length)
     };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Sets the busy polling of an epoll(7) instance.
+pub(crate) fn set_epoll_params(epoll: BorrowedFd<'_>, params: EpollParams) -> io::Result<()> {
+    // SAFETY: the parameters live for the call, which only reads them.
+    let set = unsafe { ioctl::set_params(epoll.as_raw_fd(), &raw const params) };
+    Ok(set.map(|_| ())?)
+}
+
+/// Reads the busy polling of an epoll(7) instance.
+pub(crate) fn epoll_params(epoll: BorrowedFd<'_>) -> io::Result<EpollParams> {
+    let mut params = EpollParams::default();
+    // SAFETY: the parameters live for the call, which writes exactly them.
+    let got = unsafe { ioctl::get_params(epoll.as_raw_fd(), &raw mut params) };
+    Ok(got.map(|_| params)?)
+}
+
+/// Waits for events at most as long as `timeout`, to the nanosecond; returns how many there are, 0 also after a signal.
+pub(crate) fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [EpollEvent],
+    timeout: Duration,
+) -> io::Result<usize> {
+    let (room, timeout) = (c_int::try_from(events.len()).unwrap_or(c_int::MAX), timespec(timeout));
+    // SAFETY: the time lives for the call, and the events do, of which it writes at most as many as there are; each is an
+    // `epoll_event`. There is no signal mask.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            events.as_mut_ptr(),
+            room,
+            &raw const timeout,
+            std::ptr::null::<libc::sigset_t>(),
+            0 as c_long,
+        )
+    };
+    match usize::try_from(ready) {
+        Ok(ready) => Ok(ready),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
 }

@@ -61,6 +61,17 @@ impl FromStr for Mode {
 }
 
 impl Mode {
+    /// As configurations spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sleep => "sleep",
+            Mode::Spin => "spin",
+            Mode::Busy => "busy",
+            Mode::Dispatch => "dispatch",
+            Mode::Auto => "auto",
+        }
+    }
+
     /// The way to wait of this name, with its figure where it has one.
     pub fn with(self, spin_us: u32, cpu_percent: u8) -> Wake {
         match self {
@@ -196,6 +207,14 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modes_are_read_by_their_names() {
+        for mode in [Mode::Sleep, Mode::Spin, Mode::Busy, Mode::Dispatch, Mode::Auto] {
+            assert_eq!(mode.name().parse(), Ok(mode));
+        }
+        assert_eq!("often".parse::<Mode>(), Err(ModeError { found: "often".to_owned() }));
+    }
 
     #[test]
     fn each_mode_does_as_its_name_says() {

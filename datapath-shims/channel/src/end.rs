@@ -14,7 +14,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
 };
 
-use crate::ring::{self, ReadError, Reader, Record, WriteError, Writer};
+use crate::ring::{self, Glance, ReadError, Reader, Record, WriteError, Writer};
 use crate::sys::{MemoryError, SharedWords};
 
 /// Default size of each ring, bytes.
@@ -143,6 +143,16 @@ impl End {
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.reader.is_ready()
+    }
+
+    /// Makes a look at what comes in, for another thread.
+    pub fn glance(&self) -> Glance {
+        self.reader.glance()
+    }
+
+    /// Shows glances what has been received; returns whether a frame is there.
+    pub fn show(&self) -> bool {
+        self.reader.show()
     }
 
     /// Says that this end is about to sleep on [`AsFd`]. False: something is there, and it must not.

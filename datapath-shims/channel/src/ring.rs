@@ -139,6 +139,12 @@ impl Ring {
         &self.line(ASLEEP)[1]
     }
 
+    /// Whether the line of this number begins a record, by the load of one word.
+    #[inline]
+    fn has_record(&self, number: u64) -> bool {
+        marked(self.data(number)[0].load(Ordering::Acquire), number) != Mark::Old
+    }
+
     /// The line of this number.
     #[inline]
     fn data(&self, number: u64) -> &Line {
@@ -267,6 +273,23 @@ pub struct Reader {
     ring: Ring,
     /// The number of the next line.
     head: u64,
+    /// The same number for [`Glance`]s, as it last was shown to them.
+    shown: Arc<AtomicU64>,
+}
+
+/// A look at a ring from another thread than the reader's, which takes nothing.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    ring: Ring,
+    head: Arc<AtomicU64>,
+}
+
+impl Glance {
+    /// Whether a record waits that was not read when the reader last said how far it had come.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.has_record(self.head.load(Ordering::Relaxed))
+    }
 }
 
 impl Reader {
@@ -275,7 +298,18 @@ impl Reader {
     pub fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Reader> {
         let ring = Ring::new(memory, start, bytes)?;
         let head = ring.capacity;
-        Some(Reader { ring, head })
+        Some(Reader { ring, head, shown: Arc::new(AtomicU64::new(head)) })
+    }
+
+    /// Makes a look at the ring for another thread, which sees what [`show`](Reader::show) says.
+    pub fn glance(&self) -> Glance {
+        Glance { ring: self.ring.clone(), head: Arc::clone(&self.shown) }
+    }
+
+    /// Shows glances how far the reader has come; returns whether a record waits. It is to read nothing while they are asked.
+    pub fn show(&self) -> bool {
+        self.shown.store(self.head, Ordering::Relaxed);
+        self.is_ready()
     }
 
     #[inline]
@@ -287,7 +321,7 @@ impl Reader {
     /// Whether a record waits to be read, by the load of one word.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.next().0 != Mark::Old
+        self.ring.has_record(self.head)
     }
 
     /// Copies the next record into `into`, replacing what it held; false if there is none. Never waits.

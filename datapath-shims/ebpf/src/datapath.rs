@@ -61,7 +61,7 @@ pub struct EbpfDatapath {
     policies: SlotMemory,
     /// The policy slots that this agent has defined, a bit each.
     defined: u32,
-    ring: Ring,
+    ring: Arc<Ring>,
     programs: Programs<Loaded>,
     book: Book,
     /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
@@ -130,7 +130,7 @@ impl EbpfDatapath {
         let memory = Memory::map(&maps, true)?;
         let policies = maps.slot_memory()?;
         let ring_fd = os("duplicate a descriptor", maps.ring.try_clone())?;
-        let ring = os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?;
+        let ring = Arc::new(os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?);
         // Events that the previous agent did not read are replaced by those made from the flow table.
         ring.drain(|_| true);
         let control = &memory.ctl;
@@ -291,6 +291,12 @@ impl EbpfDatapath {
     /// Whether an event waits to be polled; makes no system call.
     pub fn has_events(&self) -> bool {
         !self.ring.is_empty() || self.book.has_events()
+    }
+
+    /// Makes a look at the ring of events, for another thread: true where an event waits that was not taken.
+    pub fn look(&self) -> impl Fn() -> bool + Send + use<> {
+        let ring = Arc::clone(&self.ring);
+        move || !ring.is_empty()
     }
 
     /// The number of flows that run the program in a slot, or are about to.
@@ -468,6 +474,6 @@ impl Datapath for EbpfDatapath {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.book.poll(max, events, (&self.ring, &self.memory), &self.programs)
+        self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ccplane_channel::hub::{Carrier, GreetError, HubOptions, LonePeer, SendError};
-use ccplane_channel::ring::{self, ReadError, Reader};
+use ccplane_channel::ring::{self, Glance, ReadError, Reader};
 use ccplane_channel::{Record, SharedWords, Wake, clock};
 use ccplane_contract::{Datapath, Event, FlowStats, Forward};
 use ccplane_files::Bound;
@@ -141,6 +141,22 @@ impl ModuleDatapath {
         }
     }
 
+    /// Makes a look at what the module says, for another thread; `None` where its ring is not mapped and the device itself tells.
+    pub fn glance(&self) -> Option<Glance> {
+        match &self.events {
+            Events::Ring { reader, .. } => Some(reader.glance()),
+            Events::Reads(_) => None,
+        }
+    }
+
+    /// Shows glances what has been taken; returns whether something waits in the ring.
+    pub fn show(&self) -> bool {
+        match &self.events {
+            Events::Ring { reader, .. } => reader.show(),
+            Events::Reads(_) => false,
+        }
+    }
+
     /// Whether a command waits for room in the module's ring.
     pub fn has_backlog(&self) -> bool {
         self.peer.has_backlog()
@@ -165,6 +181,13 @@ impl ModuleDatapath {
             self.is_broken = true;
             self.peer.close_all();
         }
+    }
+}
+
+impl AsFd for ModuleDatapath {
+    /// Readable while the module has something to say.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
     }
 }
 

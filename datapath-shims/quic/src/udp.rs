@@ -3,6 +3,7 @@
 use crate::links::Links;
 use crate::wire::{Datagram, Wire};
 use bytes::BytesMut;
+use ccplane_wait::{BusyPollError, BusyWait};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
@@ -13,7 +14,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// The requested size of each socket buffer, bytes: 30 ms at 4 Gb/s.
 pub const BUFFER_BYTES: usize = 16 << 20;
@@ -36,7 +37,23 @@ pub struct UdpWire {
     links: Option<Links>,
     /// When news of links was last read; `None` if some waits.
     links_at: Option<Instant>,
+    /// Waits that poll the socket's device first, where they were asked for.
+    busy: Option<Busy>,
 }
+
+/// Waits that poll the socket's device.
+struct Busy {
+    waits: BusyWait,
+    us: u32,
+    /// Whether they also wait for room to send.
+    wants_room: bool,
+    /// Whether it is known that the datagrams come from a device that can be polled, or said that they do not.
+    is_checked: bool,
+}
+
+/// The tokens of what is waited for.
+const SOCKET: u64 = 0;
+const LINKS: u64 = 1;
 
 /// The sizes that the kernel granted of [`BUFFER_BYTES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +82,46 @@ impl UdpWire {
         let local = socket.local_addr()?;
         let buffers = size_buffers(&socket)?;
         let received = vec![0; RECEIVE_BATCH * RECEIVE_BYTES].into_boxed_slice();
-        let (links, links_at) = (Links::listen(), None);
-        Ok(UdpWire { socket, state, local, buffers, received, full: false, links, links_at })
+        let (links, links_at, busy) = (Links::listen(), None, None);
+        Ok(UdpWire { socket, state, local, buffers, received, full: false, links, links_at, busy })
+    }
+
+    /// Has the kernel poll the socket's device for up to `us` microseconds in each wait, before the thread sleeps.
+    ///
+    /// # Errors
+    /// The kernel refuses, or has no such waits; all is as it was then.
+    pub fn busy_poll(&mut self, us: u32) -> Result<(), BusyPollError> {
+        let os = |source| BusyPollError::Os { option: "epoll_ctl", source };
+        let waits = BusyWait::new(us)?;
+        waits.add(&self.socket, SOCKET).map_err(os)?;
+        if let Some(links) = &self.links {
+            waits.add(links.fd(), LINKS).map_err(os)?;
+        }
+        self.busy = Some(Busy { waits, us, wants_room: false, is_checked: false });
+        Ok(())
+    }
+
+    fn wait_busy(&mut self, timeout: Duration) -> io::Result<()> {
+        let (wants_room, mut has_news) = (std::mem::take(&mut self.full), false);
+        let Some(busy) = &mut self.busy else { return Ok(()) };
+        if busy.wants_room != wants_room {
+            busy.waits.set_writable(&self.socket, SOCKET, wants_room)?;
+            busy.wants_room = wants_room;
+        }
+        busy.waits.wait(timeout, |token| has_news |= token == LINKS)?;
+        if has_news {
+            self.links_at = None;
+        }
+        Ok(())
+    }
+
+    /// Says once where busy polling is in vain, after a datagram has come.
+    fn check_device(&mut self) {
+        let Some(busy) = self.busy.as_mut().filter(|busy| !busy.is_checked) else { return };
+        busy.is_checked = true;
+        if ccplane_wait::incoming_napi(self.socket.as_fd()).is_none() {
+            warn!("datagrams come from no device that can be polled: busy polling changes nothing");
+        }
     }
 
     /// The buffer sizes that the kernel granted.
@@ -79,7 +134,11 @@ impl UdpWire {
     /// # Errors
     /// The address is taken or not one of this host's; the wire is as it was then.
     pub fn rebind(&mut self, local: SocketAddr) -> io::Result<()> {
-        *self = UdpWire::bind(local)?;
+        let mut wire = UdpWire::bind(local)?;
+        if let Some(busy) = &self.busy {
+            wire.busy_poll(busy.us).map_err(io::Error::other)?;
+        }
+        *self = wire;
         Ok(())
     }
 }
@@ -121,6 +180,9 @@ impl Wire for UdpWire {
                 each(Datagram { remote: meta.addr, local_ip: meta.dst_ip, ecn, payload: one });
                 count += 1;
             }
+        }
+        if count > 0 {
+            self.check_device();
         }
         Ok(count)
     }
@@ -177,6 +239,9 @@ impl Wire for UdpWire {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        if self.busy.is_some() {
+            return self.wait_busy(timeout);
+        }
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, std::mem::take(&mut self.full));
         let socket = PollFd::new(self.socket.as_fd(), events);

@@ -16,6 +16,7 @@ mod learn;
 mod live;
 mod machine;
 mod model;
+mod napi;
 mod page;
 mod picture;
 mod sample;
@@ -32,10 +33,10 @@ pub use cpus::{CpuSet, CpuSetError, MAX_CPUS};
 pub use ethtool::{EthtoolError, Group, Values};
 pub use journal::{Applied, Entry, Journal, JournalError, MAX_JOURNAL_BYTES, Outcome, Undone};
 pub use learn::{
-    Coalescing, Component, CsvColumns, Encoder, Ensemble, EnsembleConfig, Frame, FrameError, FrameRow,
-    Groups, GroupsError, HeldOut, HostLearnError, Input, InputKind, LearnConfig, Learned, MAX_COLUMNS,
-    MAX_CSV_BYTES, MAX_GROUPS, MIN_SETTINGS, PerceptronError, Prediction, Predictors, SettingGroup, Telling,
-    TooManyInputs, best_coalescing, group, learn,
+    Coalescing, Component, CsvColumns, Encoder, Ensemble, EnsembleConfig, Features, Frame, FrameError,
+    FrameRow, Groups, GroupsError, HeldOut, HostLearnError, Input, InputKind, LearnConfig, Learned,
+    MAX_COLUMNS, MAX_CSV_BYTES, MAX_GROUPS, MIN_SETTINGS, PerceptronError, Prediction, Predictors,
+    SettingGroup, Telling, TooManyInputs, best_coalescing, group, learn,
 };
 pub use live::{
     BadKnob, KnobError, LiveError, LiveHost, LiveOptions, MAX_DURATION, MAX_FLOWS, NamedInterface, PerfError,

@@ -30,6 +30,11 @@ impl Machine {
         Machine { root: folder.to_owned(), is_recorded: true }
     }
 
+    /// Whether its files lie in a folder, so that nobody but these can be asked.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
     /// Returns the file with what ethtool said of an interface, where the machine is recorded.
     pub(crate) fn recorded_ethtool(&self, interface: &str, flag: &str) -> Option<PathBuf> {
         self.is_recorded.then(|| self.root.join(RECORDED_ETHTOOL).join(format!("{interface} {flag}")))

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::cpus::{CpuSet, CpuSetError};
 use crate::ethtool::{self, EthtoolError, Group};
 use crate::machine::Machine;
+use crate::napi;
 
 /// Sysctls that may be changed; those of all interfaces together.
 pub(crate) const SYSCTLS: [&str; 10] = [
@@ -25,6 +26,15 @@ pub(crate) const SYSCTLS: [&str; 10] = [
 ];
 /// Files of an interface that may be changed.
 pub(crate) const ATTRIBUTES: [&str; 4] = ["mtu", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
+
+/// Parameters of the idle governor haltpoll that may be changed (Documentation/virt/guest-halt-polling.rst).
+pub(crate) const HALT_POLL: [&str; 5] = [
+    "guest_halt_poll_ns",
+    "guest_halt_poll_grow",
+    "guest_halt_poll_grow_start",
+    "guest_halt_poll_shrink",
+    "guest_halt_poll_allow_shrink",
+];
 
 /// A file of a queue that may be changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,18 +72,31 @@ pub enum Setting {
         /// The name under which ethtool changes the value.
         name: &'static str,
     },
+    /// A value of one of the instances (NAPI) through which an interface's queues are polled.
+    Napi {
+        interface: String,
+        /// The instance's number among those of the interface.
+        napi: u32,
+        /// The name of the value in the kernel's specification.
+        name: &'static str,
+    },
     /// The processors that an interrupt may be raised on.
     Interrupt(u32),
     /// The frequency governor of a processor.
     Governor(u32),
+    /// The governor of idle processors: haltpoll has a guest's poll for a while before they halt.
+    IdleGovernor,
+    /// A parameter of haltpoll.
+    HaltPoll(&'static str),
 }
 
 /// A text that names no setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{text:?} is no setting: they are named net/INTERFACE/{}, net/INTERFACE/rx-QUEUE/rps_cpus or rps_flow_cnt, \
-     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, sysctl/NAME",
+     net/INTERFACE/tx-QUEUE/xps_cpus, net/INTERFACE/napi-NUMBER/{}, net/INTERFACE/{}/NAME, irq/NUMBER, cpu/NUMBER/governor, cpuidle/governor, haltpoll/NAME, sysctl/NAME",
     ATTRIBUTES.join("|"),
+    napi::VALUES.join("|"),
     Group::ALL.map(Group::name).join("|")
 )]
 pub struct UnknownSetting {
@@ -128,6 +151,8 @@ enum Place {
     Mask(String),
     /// The device, through ethtool.
     Ethtool,
+    /// The kernel, through netlink.
+    Netlink,
 }
 
 impl QueueFile {
@@ -167,10 +192,15 @@ impl Setting {
                 }
             }
             Setting::Device { .. } => Place::Ethtool,
+            Setting::Napi { .. } => Place::Netlink,
             Setting::Interrupt(number) => Place::List(format!("/proc/irq/{number}/smp_affinity_list")),
             Setting::Governor(cpu) => {
                 Place::Words(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))
             }
+            Setting::IdleGovernor => {
+                Place::Words("/sys/devices/system/cpu/cpuidle/current_governor".to_owned())
+            }
+            Setting::HaltPoll(name) => Place::Words(format!("/sys/module/haltpoll/parameters/{name}")),
         }
     }
 
@@ -179,8 +209,13 @@ impl Setting {
         match self {
             Setting::Interface { interface, .. }
             | Setting::Queue { interface, .. }
-            | Setting::Device { interface, .. } => Some(interface),
-            Setting::Sysctl(_) | Setting::Interrupt(_) | Setting::Governor(_) => None,
+            | Setting::Device { interface, .. }
+            | Setting::Napi { interface, .. } => Some(interface),
+            Setting::Sysctl(_)
+            | Setting::Interrupt(_)
+            | Setting::Governor(_)
+            | Setting::IdleGovernor
+            | Setting::HaltPoll(_) => None,
         }
     }
 
@@ -204,6 +239,14 @@ impl Setting {
                 let values = ethtool::values(machine, interface, *group);
                 let mut values = values.map_err(|source| self.ethtool(source))?;
                 values.current.remove(*name).ok_or_else(|| SettingError::Absent(self.clone()))
+            }
+            Place::Netlink => {
+                let Setting::Napi { interface, napi, name } = self else {
+                    unreachable!("only these are there")
+                };
+                let value = napi::read(machine, interface, *napi, name);
+                let value = value.map_err(|source| self.refused(source))?;
+                value.ok_or_else(|| SettingError::Absent(self.clone()))
             }
         }
     }
@@ -241,6 +284,13 @@ impl Setting {
                 let changed = ethtool::change(machine, interface, *group, name, &asked);
                 changed.map_err(|source| self.ethtool(source))?;
             }
+            Place::Netlink => {
+                let Setting::Napi { interface, napi, name } = self else {
+                    unreachable!("only these are there")
+                };
+                let changed = napi::write(machine, interface, *napi, name, &asked);
+                changed.map_err(|source| self.refused(source))?;
+            }
         }
         let found = self.read(machine)?;
         if found == asked {
@@ -263,6 +313,8 @@ impl Setting {
             }
             (_, Place::Mask(path)) => format!("echo {} > {path}", self.mask(&value)?),
             (_, Place::Words(path) | Place::List(path)) => format!("echo {value} > {path}"),
+            // No tool that every distribution has does this.
+            (_, Place::Netlink) => format!("ccplane host set --apply {self}={value}"),
             (_, Place::Ethtool) => unreachable!("only devices have it"),
         })
     }
@@ -273,8 +325,8 @@ impl Setting {
             Place::Words(path) | Place::List(path) | Place::Mask(path) => {
                 machine.is_writable(&path).err().map(|error| error.to_string())
             }
-            // The driver says which of its values are fixed, where they are listed.
-            Place::Ethtool => None,
+            // The driver says which of its values are fixed, where they are listed; the kernel says nothing before it is asked.
+            Place::Ethtool | Place::Netlink => None,
         }
     }
 
@@ -311,8 +363,11 @@ impl fmt::Display for Setting {
             Setting::Device { interface, group, name } => {
                 write!(f, "net/{interface}/{}/{name}", group.name())
             }
+            Setting::Napi { interface, napi, name } => write!(f, "net/{interface}/napi-{napi}/{name}"),
             Setting::Interrupt(number) => write!(f, "irq/{number}"),
             Setting::Governor(cpu) => write!(f, "cpu/{cpu}/governor"),
+            Setting::IdleGovernor => f.write_str("cpuidle/governor"),
+            Setting::HaltPoll(name) => write!(f, "haltpoll/{name}"),
         }
     }
 }
@@ -332,6 +387,8 @@ fn parse(text: &str) -> Option<Setting> {
     match parts[..] {
         ["sysctl", name] => one_of(&SYSCTLS, name).map(Setting::Sysctl),
         ["irq", number] => number.parse().ok().map(Setting::Interrupt),
+        ["cpuidle", "governor"] => Some(Setting::IdleGovernor),
+        ["haltpoll", name] => one_of(&HALT_POLL, name).map(Setting::HaltPoll),
         ["cpu", number, "governor"] => number.parse().ok().map(Setting::Governor),
         ["net", interface, file] if is_interface(interface) => {
             one_of(&ATTRIBUTES, file).map(|file| Setting::Interface { interface: interface.to_owned(), file })
@@ -341,6 +398,10 @@ fn parse(text: &str) -> Option<Setting> {
             if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == second) {
                 let (name, _) = group.names().iter().find(|(name, _)| *name == third)?;
                 return Some(Setting::Device { interface, group, name });
+            }
+            if let Some(number) = second.strip_prefix("napi-") {
+                let (napi, name) = (number.parse().ok()?, one_of(&napi::VALUES, third)?);
+                return Some(Setting::Napi { interface, napi, name });
             }
             let file = QueueFile::ALL.into_iter().find(|file| file.name() == third)?;
             let queue = second.strip_prefix(file.direction())?.parse().ok()?;
@@ -374,7 +435,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 12] = [
+        "net/eth0/napi-3/irq-suspend-timeout",
+        "cpuidle/governor",
+        "haltpoll/guest_halt_poll_ns",
         "sysctl/net.core.busy_poll",
         "irq/41",
         "cpu/3/governor",
@@ -407,6 +471,10 @@ mod tests {
             "net/eth0/coalesce/msglvl",
             "sysctl/kernel.panic",
             "cpu/0",
+            "cpuidle/driver",
+            "net/eth0/napi-/irq-suspend-timeout",
+            "net/eth0/napi-0/threaded",
+            "haltpoll/force",
             "net/eth0/rx-0",
             "net/a234567890123456/mtu",
         ];
@@ -422,6 +490,14 @@ mod tests {
         assert_eq!(
             command("net/eth0/rx-0/rps_cpus", "0-1,33").unwrap(),
             "echo 2,00000003 > /sys/class/net/eth0/queues/rx-0/rps_cpus"
+        );
+        assert_eq!(
+            command("net/eth0/napi-1/irq-suspend-timeout", "20000").unwrap(),
+            "ccplane host set --apply net/eth0/napi-1/irq-suspend-timeout=20000"
+        );
+        assert_eq!(
+            command("haltpoll/guest_halt_poll_ns", "50000").unwrap(),
+            "echo 50000 > /sys/module/haltpoll/parameters/guest_halt_poll_ns"
         );
         assert_eq!(command("irq/41", "1").unwrap(), "echo 1 > /proc/irq/41/smp_affinity_list");
         assert_eq!(command("net/eth0/coalesce/rx-usecs", "8").unwrap(), "ethtool -C eth0 rx-usecs 8");

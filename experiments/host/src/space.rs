@@ -166,6 +166,20 @@ impl Space {
         self.knobs.iter().zip(&cell.0).filter_map(place).collect()
     }
 
+    /// Returns the processors that work on packets in a cell, in order: those of TCP, or else those where packets come in. Empty
+    /// where both are as they were found.
+    pub fn stack(&self, cell: &Cell, flows: u32, processors: &[u32]) -> Vec<u32> {
+        let of = |role: Role| {
+            let knob = self.knob_of(&role)?;
+            let first = self.knobs[knob].levels[cell.0[knob]].parse().ok()?;
+            let mut cpus: Vec<u32> = (0..flows).filter_map(|n| nth_after(processors, first, n)).collect();
+            cpus.sort_unstable();
+            cpus.dedup();
+            Some(cpus)
+        };
+        of(Role::Flow).or_else(|| of(Role::Interrupt)).unwrap_or_default()
+    }
+
     /// Writes a cell as `knob=value` for each knob that is not as it was found.
     pub fn shown(&self, cell: &Cell) -> String {
         let changed = self.knobs.iter().zip(&cell.0).filter(|(knob, level)| **level != knob.default);
@@ -216,6 +230,27 @@ mod tests {
         assert_eq!(space.values(&Cell(vec![1, 2])), ["2", "z"]);
         assert_eq!(space.shown(&Cell(vec![0, 0])), "defaults");
         assert_eq!(space.shown(&Cell(vec![0, 2])), "b=z");
+    }
+
+    #[test]
+    fn packets_are_worked_on_where_tcp_is_or_else_where_they_come_in() {
+        let placement = |name: &str, role| Knob { role, ..knob(name, &["", "2", "5"]) };
+        let space = Space::new(vec![
+            placement("application", Role::Application),
+            placement("interrupt", Role::Interrupt),
+            placement("flow", Role::Flow),
+        ]);
+        let (space, processors) = (space.unwrap(), [1, 2, 5]);
+        let stack = |levels: [usize; 3], flows| space.stack(&Cell(levels.to_vec()), flows, &processors);
+        assert!(stack([1, 0, 0], 1).is_empty());
+        assert_eq!(stack([0, 1, 0], 1), [2]);
+        assert_eq!(stack([0, 1, 2], 1), [5]);
+        // Flows go round the processors: the second one after 5 is on 1.
+        assert_eq!(stack([0, 1, 2], 2), [1, 5]);
+        assert_eq!(stack([0, 1, 0], 7), [1, 2, 5]);
+        assert!(
+            Space::new(vec![knob("a", &["1"])]).unwrap().stack(&Cell(vec![0]), 1, &processors).is_empty()
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::ethtool::{self, EthtoolError, Group};
 use crate::machine::Machine;
-use crate::setting::{ATTRIBUTES, QueueFile, SYSCTLS, Setting};
+use crate::napi;
+use crate::setting::{ATTRIBUTES, HALT_POLL, QueueFile, SYSCTLS, Setting};
 use crate::topology::{Interface, Topology};
 
 /// A setting's value, and whether it can be changed here.
@@ -39,6 +40,10 @@ pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interfa
                 states.extend(files.iter().map(of_queue).map(|setting| in_file(machine, setting)));
             }
         }
+        for napi in 0..napi::count(machine, &interface.name) {
+            let value = |name| Setting::Napi { interface: interface.name.clone(), napi, name };
+            states.extend(napi::VALUES.map(|name| in_file(machine, value(name))));
+        }
         Group::ALL.into_iter().for_each(|group| of_device(machine, &interface.name, group, &mut states));
     }
     let is_ours = |number: u32| interface.is_none_or(|interface| interface.interrupts.contains(&number));
@@ -46,7 +51,9 @@ pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interfa
     states.extend(interrupts.map(|number| in_file(machine, Setting::Interrupt(number))));
     if interface.is_none() {
         let governors = topology.processors.iter().map(|p| Setting::Governor(p.number));
-        states.extend(governors.chain(SYSCTLS.map(Setting::Sysctl)).map(|setting| in_file(machine, setting)));
+        let idle = std::iter::once(Setting::IdleGovernor).chain(HALT_POLL.map(Setting::HaltPoll));
+        let all = governors.chain(idle).chain(SYSCTLS.map(Setting::Sysctl));
+        states.extend(all.map(|setting| in_file(machine, setting)));
     }
     states
 }

@@ -250,6 +250,7 @@ pub(crate) mod tests {
             uptime_s: 100 + at_s as u64,
             default_algorithm: "cubic".into(),
             rules: 2,
+            loops: Vec::new(),
             datapaths: vec![datapath],
             counters: Counters::default(),
         };

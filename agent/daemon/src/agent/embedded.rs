@@ -9,10 +9,10 @@ use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven};
 use ccplane_ebpf::EbpfError;
 use ccplane_engine::Waker;
+use ccplane_wait::{Queues, Seat, Watched};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::warn;
 
@@ -20,16 +20,16 @@ use tracing::warn;
 const HOST_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The loop's end of a [`Waker`].
-pub struct Woken(Receiver<()>);
+pub struct Woken(Arc<Seat>);
 
 /// Makes a waker for a datapath's events, and the end on which its loop waits.
 pub fn waker() -> (Waker, Woken) {
-    let (call, called) = sync_channel(1);
-    // Full: the loop has been called already.
+    let seat = Arc::new(Seat::new());
+    let called = Arc::clone(&seat);
     let call = move || {
-        let _ = call.try_send(());
+        called.call();
     };
-    (Arc::new(call), Woken(called))
+    (Arc::new(call), Woken(seat))
 }
 
 /// A datapath and who calls for it.
@@ -56,12 +56,24 @@ impl Source for Embedded {
     }
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        // One thread cannot wait for a channel and a descriptor at once.
+        // One thread cannot wait for a seat and a descriptor at once.
         let timeout = if also.is_some() { timeout.min(HOST_POLL_INTERVAL) } else { timeout };
-        match self.woken.0.recv_timeout(timeout) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::NotConnected.into()),
+        self.woken.0.wait(timeout);
+        Ok(())
+    }
+
+    fn queues(&mut self) -> io::Result<Queues> {
+        let seat = Arc::clone(&self.woken.0);
+        Ok(Queues { in_memory: vec![Box::new(move || seat.is_called())], ..Queues::default() })
+    }
+
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+        // The datapath's calls cost it no system call: nobody sleeps on its seat.
+        if !self.woken.0.take_call() {
+            by.sleep(timeout, also)?;
+            self.woken.0.take_call();
         }
+        Ok(())
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {

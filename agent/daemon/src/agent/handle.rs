@@ -240,6 +240,7 @@ impl Handle {
             uptime_s: self.started.elapsed().as_secs(),
             default_algorithm,
             rules,
+            loops: loops.iter().map(|l| l.record.clone()).collect(),
             datapaths: loops.into_iter().flat_map(|l| l.datapaths).collect(),
             counters,
         }

@@ -9,6 +9,7 @@ mod embedded;
 mod handle;
 mod observed;
 mod own_loop;
+mod pace;
 mod packets_loop;
 pub mod privileges;
 mod source;
@@ -39,6 +40,7 @@ pub use embedded::waker;
 use handle::{ByHand, Handle};
 use observed::Observed;
 pub use own_loop::{Learns, OwnLoop};
+use pace::{Pace, heartbeat_us};
 use privileges::Powers;
 use source::{Peers, Source};
 use std::fs::File;
@@ -50,7 +52,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use worker::{Ending, Pace, Partners, Query, Worker, heartbeat_us};
+use worker::{Ending, Partners, Query, SpawnError, Worker};
 
 /// Uids of programs, and of deployments, in one run of the agent. Runs that start in different seconds use different
 /// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
@@ -293,9 +295,12 @@ fn start_loops(
         let hosts = hosts(located, "peers", algorithms)?;
         let partners = Partners { metrics: metrics.clone(), post, hosts, default_algorithm: None };
         let worker = Worker::spawn("peers", powers, core, pace, partners, attach);
-        let worker = worker.map_err(Failure::runtime).map_err(|why| match config.datapath.unix.socket {
-            Some(_) => refused(args.place.config.as_deref(), "datapath.unix.socket", &why),
-            None => why,
+        let worker = worker.map_err(|error| {
+            let is_the_socket =
+                matches!(error, SpawnError::Attach(_)) && config.datapath.unix.socket.is_some();
+            let why = Failure::runtime(error);
+            let config = args.place.config.as_deref();
+            if is_the_socket { refused(config, "datapath.unix.socket", &why) } else { why }
         })?;
         observed.started("peers", metrics, &worker);
         workers.push(worker);

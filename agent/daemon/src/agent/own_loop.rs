@@ -1,9 +1,10 @@
 //! A datapath steered by a loop inside another command: the kernel's, as in plans, or one of the command's own.
 
 use super::embedded::{Embedded, Woken};
+use super::pace::Pace;
 use super::privileges::{self, Powers};
 use super::source::{Kernel, Module, Source, open_module};
-use super::worker::{Pace, Partners, Query, SpawnError, Worker};
+use super::worker::{Partners, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, packets_loop};
 use crate::config::Config;
 use crate::confine::Role;

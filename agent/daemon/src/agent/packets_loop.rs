@@ -1,9 +1,10 @@
 //! The loop of the kernel's packets.
 
 use super::observed::Observed;
+use super::pace::Pace;
 use super::privileges::{self, Powers};
 use super::source::{Packets as PacketsSource, Source};
-use super::worker::{Pace, Partners, SpawnError, Worker};
+use super::worker::{Partners, SpawnError, Worker};
 use super::{PACKETS_LOOP, core, hosts};
 use crate::args::AgentArgs;
 use crate::config::{Config, Packets, Switch};

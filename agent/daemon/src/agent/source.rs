@@ -6,13 +6,15 @@ use crate::metrics::FlowSample;
 use crate::qlog::Taps;
 use ccplane_channel::clock;
 use ccplane_channel::hub::{Change, Hub, Peer, PeerId};
+use ccplane_channel::ring::Glance;
 use ccplane_contract::{Datapath, FlowId, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
 use ccplane_ebpf::packets::{PacketsDatapath, Steering};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use ccplane_module::{ModuleDatapath, ModuleError};
+use ccplane_wait::{Look, Queues, Watched};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 use tracing::{error, info, warn};
@@ -33,6 +35,12 @@ pub(super) trait Source {
 
     /// Blocks until a datapath has something, `also` becomes readable, or `timeout` passed.
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
+
+    /// The queues, as a watcher is to look at them for this thread.
+    fn queues(&mut self) -> io::Result<Queues>;
+
+    /// As [`wait`](Source::wait), called by a watcher: who fills the queues need not wake anybody.
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()>;
 
     /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.
     /// Takes and returns the time of the loop's last look at the clock, microseconds.
@@ -123,6 +131,14 @@ impl Source for Kernel {
         self.datapath.wait_also(timeout, also)
     }
 
+    fn queues(&mut self) -> io::Result<Queues> {
+        Ok(Queues { in_memory: vec![Box::new(self.datapath.look())], ..Queues::default() })
+    }
+
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+        if self.datapath.has_events() { Ok(()) } else { by.sleep(timeout, also).map(|_| ()) }
+    }
+
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
         records(Kernel::ID, &mut self.datapath, core)
     }
@@ -180,6 +196,14 @@ impl Source for Packets {
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.datapath.wait_also(timeout, also)
+    }
+
+    fn queues(&mut self) -> io::Result<Queues> {
+        Ok(Queues { in_memory: vec![Box::new(self.datapath.look())], ..Queues::default() })
+    }
+
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+        if self.datapath.has_events() { Ok(()) } else { by.sleep(timeout, also).map(|_| ()) }
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -254,6 +278,23 @@ impl Source for Module {
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.datapath.wait_also(if self.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)
+    }
+
+    fn queues(&mut self) -> io::Result<Queues> {
+        Ok(match self.datapath.glance() {
+            Some(glance) => in_memory([glance]),
+            None => {
+                Queues { descriptors: vec![self.datapath.as_fd().try_clone_to_owned()?], ..Queues::default() }
+            }
+        })
+    }
+
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+        if self.datapath.show() {
+            return Ok(());
+        }
+        let timeout = if self.has_backlog() { timeout.min(RETRY_FULL) } else { timeout };
+        by.sleep(timeout, also).map(|_| ())
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -363,6 +404,23 @@ impl Source for Peers {
         self.hub.wait_also(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)
     }
 
+    fn queues(&mut self) -> io::Result<Queues> {
+        let descriptors = vec![self.hub.as_fd().try_clone_to_owned()?];
+        Ok(Queues { descriptors, ..in_memory(self.hub.glances()) })
+    }
+
+    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+        if self.hub.rings_changed() {
+            by.set_queues(self.queues()?);
+        }
+        if self.hub.show() {
+            return Ok(());
+        }
+        let timeout = self.hub.longest_sleep(timeout);
+        by.sleep(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)?;
+        self.hub.look_around()
+    }
+
     fn waker_core(&self) -> Option<usize> {
         self.hub.waker_core()
     }
@@ -406,6 +464,12 @@ impl Source for Peers {
     fn leave(self: Box<Self>) -> Result<(), EbpfError> {
         Ok(())
     }
+}
+
+/// Rings, as a watcher is to look at them.
+fn in_memory(glances: impl IntoIterator<Item = Glance>) -> Queues {
+    let look = |glance: Glance| -> Look { Box::new(move || glance.is_ready()) };
+    Queues { in_memory: glances.into_iter().map(look).collect(), ..Queues::default() }
 }
 
 /// Warns of an algorithm that a kind of datapath cannot run.

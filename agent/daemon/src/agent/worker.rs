@@ -1,12 +1,13 @@
 //! One loop of the agent, on a thread of its own, so that nothing but its datapaths' events and short questions
 //! ever keeps it waiting.
 
+use super::pace::{Pace, PlaceError, Placed};
 use super::privileges::Powers;
 use super::source::Source;
-use crate::config::{Agent, Unix};
 use crate::confine::Threads;
 use crate::control::{
-    Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
+    Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, LoopRecord, ProgramRecord,
+    SlotRecord,
 };
 use crate::learning::{Ask, Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
@@ -18,7 +19,7 @@ use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, R
 use ccplane_ebpf::EbpfError;
 use ccplane_infer::FlowPolicy;
 use ccplane_wait::affinity::Follower;
-use ccplane_wait::{AwakeCores, Mode, Step, Waiter, Wake, sleep_time};
+use ccplane_wait::{AwakeCores, Step, Waiter, Wake, affinity, sleep_time};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -39,8 +40,6 @@ const HAND_OVER_NAP: Duration = Duration::from_millis(1);
 const ATTEND_EVERY_US: u64 = 50;
 /// A pause of a loop, beyond its longest sleep, that is worth a line in the log.
 const STANDSTILL: Duration = Duration::from_secs(2);
-/// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
-const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
 /// Request to a loop's thread.
 pub(super) enum Query {
@@ -72,6 +71,7 @@ pub(super) struct Pushed {
 
 /// A loop's share of the agent's status.
 pub(super) struct LoopStatus {
+    pub(super) record: LoopRecord,
     pub(super) datapaths: Vec<DatapathRecord>,
     pub(super) counters: Counters,
 }
@@ -81,53 +81,9 @@ fn ns(us: u64) -> u64 {
     us.saturating_mul(1000)
 }
 
-/// How a loop waits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    wake: Wake,
-    /// Whether cores are kept from halting while there are events.
-    keep_cores_awake: bool,
-    /// Whether the loop runs where those that wake it do.
-    follow_cores: bool,
-    poll_interval: Duration,
-}
-
-impl Pace {
-    pub(super) fn new(agent: &Agent) -> Pace {
-        Pace {
-            wake: wake(agent.wake.get(), agent.spin_us.get(), agent.wake_cpu_percent.get()),
-            keep_cores_awake: agent.keep_cores_awake,
-            follow_cores: agent.follow_cores,
-            poll_interval: agent.poll_interval_ms.millis(),
-        }
-    }
-
-    /// For datapaths in other processes, which may have it otherwise than `agent` says.
-    pub(super) fn of_peers(self, agent: &Agent, unix: &Unix) -> Pace {
-        let mode = unix.wake.unwrap_or(agent.wake).get();
-        let spin_us = unix.spin_us.unwrap_or(agent.spin_us).get();
-        let cpu_percent = unix.wake_cpu_percent.unwrap_or(agent.wake_cpu_percent).get();
-        Pace { wake: wake(mode, spin_us, cpu_percent), ..self }
-    }
-
-    /// Returns the loop's way to wait.
-    pub(super) fn wake(self) -> Wake {
-        self.wake
-    }
-}
-
-fn wake(mode: Mode, spin_us: u64, cpu_percent: u64) -> Wake {
-    mode.with(u32::try_from(spin_us).unwrap_or(u32::MAX), u8::try_from(cpu_percent).unwrap_or(u8::MAX))
-}
-
 /// Makes a follower within the cores that the calling thread may run on.
 fn follower() -> Option<Follower> {
     Follower::new().inspect_err(|error| warn!(%error, "the loop follows nobody's core")).ok()
-}
-
-/// Time between two heartbeats, microseconds.
-pub(super) fn heartbeat_us(agent: &Agent) -> u64 {
-    agent.heartbeat_timeout_ms.get() * 1000 / HEARTBEATS_PER_TIMEOUT
 }
 
 /// Why a loop is not there.
@@ -136,6 +92,9 @@ pub(super) enum SpawnError<E> {
     /// No thread could be started.
     #[error("start a thread: {0}")]
     Thread(io::Error),
+    /// The thread cannot run where it is to, or not wait as it is to.
+    #[error("{0}")]
+    Place(#[from] PlaceError),
     /// The datapath could not be attached.
     #[error("{0}")]
     Attach(E),
@@ -203,14 +162,19 @@ impl Worker {
             let _span = info_span!("loop", name).entered();
             // Dropped at the thread's end, also by a panic.
             let _gone = gone;
-            let mut source = match attach(&mut core) {
-                Ok(source) => source,
+            let begun = pace.place(powers).map_err(SpawnError::Place).and_then(|placed| {
+                let mut source = attach(&mut core).map_err(SpawnError::Attach)?;
+                placed.watch(|| source.queues())?;
+                Ok((placed, source))
+            });
+            let (placed, mut source) = match begun {
+                Ok(begun) => begun,
                 Err(error) => {
                     let _ = attached.send(Err(error));
                     return Ok(());
                 }
             };
-            let awake_cores = pace.keep_cores_awake.then(AwakeCores::open).and_then(|opened| {
+            let awake_cores = pace.keep_cores_awake().then(AwakeCores::open).and_then(|opened| {
                 opened.inspect_err(|error| warn!(%error, "cores are not kept awake")).ok()
             });
             powers.keep_only(Threads::This);
@@ -219,11 +183,13 @@ impl Worker {
             source.drive(&mut core, clock::now_us(), &mut taps);
             let _ = attached.send(Ok(()));
             let looped = Loop {
+                name,
                 core,
                 source,
+                follower: pace.follows_cores().then(follower).flatten(),
                 pace,
+                placed,
                 awake_cores,
-                follower: pace.follow_cores.then(follower).flatten(),
                 metrics,
                 post,
                 hosts,
@@ -239,7 +205,7 @@ impl Worker {
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
         match outcome.recv() {
             Ok(Ok(())) => Ok(Worker { queries, ending: wish, thread: Some(thread), ended }),
-            Ok(Err(error)) => Err(SpawnError::Attach(error)),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(SpawnError::Ended),
         }
     }
@@ -286,9 +252,11 @@ impl Drop for Worker {
 }
 
 struct Loop {
+    name: &'static str,
     core: Core,
     source: Box<dyn Source>,
     pace: Pace,
+    placed: Placed,
     awake_cores: Option<AwakeCores>,
     follower: Option<Follower>,
     metrics: Option<LoopMetrics>,
@@ -306,7 +274,7 @@ impl Loop {
     fn run(mut self) -> Result<(), LoopError> {
         let mut now_us = clock::now_us();
         let mut attend_us = now_us;
-        let mut waiter = Waiter::new(self.pace.wake, ns(now_us));
+        let mut waiter = Waiter::new(self.pace.wake(), ns(now_us));
         if let Err(error) = ccplane_wait::prepare(&mut waiter) {
             warn!(%error, "measure what a sleep takes");
         }
@@ -339,15 +307,20 @@ impl Loop {
             }
             self.keep_cores_awake(busy, turned_us);
             let slept_from_us = turned_us;
-            now_us = if busy && matches!(waiter.wake(), Wake::Sleep | Wake::Auto { .. }) {
-                // Whoever was answered runs first, should it wait for this core.
-                std::thread::yield_now();
-                clock::now_us()
-            } else {
-                self.wait(waiter.next(ns(turned_us)), turned_us)
+            now_us = match waiter.wake() {
+                Wake::Sleep | Wake::Auto { .. } if busy => {
+                    // Whoever was answered runs first, should it wait for this core.
+                    std::thread::yield_now();
+                    clock::now_us()
+                }
+                // The watcher, which waits for this core, would look for nothing: it is awake.
+                Wake::Dispatch if busy => clock::now_us(),
+                _ => self.wait(waiter.next(ns(turned_us)), turned_us),
             };
             self.note_standstill(now_us.saturating_sub(slept_from_us));
         };
+        // Nobody looks at the datapath's queues any more.
+        self.placed.unwatch();
         match ending {
             Ending::HandOver => self.hand_over(),
             Ending::Leave => Ok(self.source.leave()?),
@@ -357,7 +330,7 @@ impl Loop {
     /// A pause that no sleep of ours explains: flows ran without the agent meanwhile.
     fn note_standstill(&self, paused_us: u64) {
         let paused = Duration::from_micros(paused_us);
-        if paused > self.pace.poll_interval + STANDSTILL {
+        if paused > self.pace.poll_interval() + STANDSTILL {
             warn!(
                 for_s = paused.as_secs_f64(),
                 "the agent stood still (stopped by a signal, or without a processor); flows ran their native algorithm"
@@ -388,11 +361,17 @@ impl Loop {
     fn wait(&mut self, step: Step, now_us: u64) -> u64 {
         let Step::Sleep { until_ns } = step else { return self.source.pause(now_us) };
         let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
-        let timeout = due.unwrap_or(self.pace.poll_interval).min(self.pace.poll_interval);
+        let longest = self.pace.poll_interval();
+        let timeout = due.unwrap_or(longest).min(longest);
         // In whole milliseconds, which take epoll(7) one call less; rounding down to none would make it a busy loop at the end.
         let timeout = Duration::from_millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
         let timeout = sleep_time(until_ns, ns(now_us), timeout);
-        if let Err(error) = self.source.wait(timeout, self.hosts.ready()) {
+        let also = self.hosts.ready();
+        let waited = match self.placed.watched() {
+            Some(by) => self.source.doze(timeout, also, by),
+            None => self.source.wait(timeout, also),
+        };
+        if let Err(error) = waited {
             warn!(%error, "wait for the datapath");
             std::thread::sleep(timeout);
         }
@@ -508,7 +487,11 @@ impl Loop {
                 max_programs: capabilities.max_programs,
             })
             .collect();
-        LoopStatus { datapaths, counters: self.counters() }
+        let wake = self.pace.wake().mode().name().to_owned();
+        // Where they cannot be asked for, nothing is said of them.
+        let cores = affinity::cores().unwrap_or_default();
+        let record = LoopRecord { name: self.name.to_owned(), wake, cores };
+        LoopStatus { record, datapaths, counters: self.counters() }
     }
 
     fn sample(&mut self) -> LoopSample {
@@ -594,26 +577,37 @@ mod tests {
     use crate::metrics::FlowSample;
     use ccplane_bridge::Options;
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
+    use ccplane_wait::{Queues, Watched};
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// Has one event at its first turn, then none.
+    /// Has one event at its first turn, then as many as are put into its queue.
     #[derive(Clone, Default)]
     struct Idle {
         turns: Arc<AtomicU64>,
         sleeps: Arc<AtomicU64>,
+        queue: Arc<AtomicU64>,
     }
 
     impl Source for Idle {
         fn drive(&mut self, _: &mut Core, _: u64, _: &mut Taps) -> Driven {
-            let events = usize::from(self.turns.fetch_add(1, Relaxed) == 0);
+            let queued = self.queue.swap(0, Relaxed) as usize;
+            let events = queued + usize::from(self.turns.fetch_add(1, Relaxed) == 0);
             Driven { events, ..Driven::default() }
         }
         fn wait(&mut self, timeout: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
             self.sleeps.fetch_add(1, Relaxed);
             std::thread::sleep(timeout);
             Ok(())
+        }
+        fn queues(&mut self) -> io::Result<Queues> {
+            let queue = Arc::clone(&self.queue);
+            Ok(Queues { in_memory: vec![Box::new(move || queue.load(Relaxed) > 0)], ..Queues::default() })
+        }
+        fn doze(&mut self, timeout: Duration, _: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+            self.sleeps.fetch_add(1, Relaxed);
+            by.sleep(timeout, None).map(|_| ())
         }
         fn flows(&mut self, _: &Core) -> Vec<FlowRecord> {
             Vec::new()
@@ -632,7 +626,13 @@ mod tests {
     /// A loop with nothing to do, watched while `watch` does so.
     fn idle<T>(wake: Wake, watch: impl FnOnce(&Idle) -> T) -> T {
         let idle = Idle::default();
-        let pace = Pace { wake, keep_cores_awake: false, follow_cores: false, poll_interval: POLL };
+        let worker = started(&idle, Pace::plain(wake, POLL)).map_err(|_| "no loop").unwrap();
+        let watched = watch(&idle);
+        worker.join().unwrap();
+        watched
+    }
+
+    fn started(idle: &Idle, pace: Pace) -> Result<Worker, SpawnError<io::Error>> {
         let catalog = Catalog::new(Vec::new(), 1).unwrap();
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
@@ -643,11 +643,7 @@ mod tests {
             Options { socket: nobody.clone(), own: nobody, silence_us, max_flows, takes_kernel_flows: false };
         let hosts = Links::new(options, &[], || ()).unwrap();
         let partners = Partners { metrics: None, post: Post::none(), hosts, default_algorithm: None };
-        let worker = Worker::spawn("idle", Powers::NONE, core, pace, partners, attach);
-        let worker = worker.map_err(|_| "no loop").unwrap();
-        let watched = watch(&idle);
-        worker.join().unwrap();
-        watched
+        Worker::spawn("idle", Powers::NONE, core, pace, partners, attach)
     }
 
     /// Once `count` is as large, however late this machine makes it.
@@ -665,7 +661,7 @@ mod tests {
 
     #[test]
     fn a_loop_with_nothing_to_do_sleeps_unless_it_is_to_be_busy() {
-        for wake in [Wake::Spin { us: 1000 }, Wake::Sleep, Wake::Auto { cpu_percent: 10 }] {
+        for wake in [Wake::Spin { us: 1000 }, Wake::Sleep, Wake::Auto { cpu_percent: 10 }, Wake::Dispatch] {
             let start = Instant::now();
             let (turns, sleeps) = idle(wake, |idle| {
                 // It sleeps: the time that it may poll has passed. What is read later cannot make it look busier.
@@ -683,5 +679,53 @@ mod tests {
             idle.sleeps.load(Relaxed)
         });
         assert_eq!(sleeps, 0);
+    }
+
+    /// A loop that would sleep for a minute is called for each item, by a look at memory.
+    #[test]
+    fn a_loop_that_waits_by_a_dispatcher_is_called_for_what_is_in_its_queue() {
+        let idle = Idle::default();
+        let pace = Pace::plain(Wake::Dispatch, Duration::from_secs(60));
+        let worker = started(&idle, pace).map_err(|_| "no loop").unwrap();
+        for n in 1..=20 {
+            reaches(&idle.sleeps, n);
+            idle.queue.store(1, Relaxed);
+            // It takes the item, finds nothing more, and sleeps again.
+            ccplane_testing::wait_until("the item is taken", || idle.queue.load(Relaxed) == 0);
+        }
+        // Asked to end, it has to be called: the next sleep would be a long one.
+        worker.stop(Ending::HandOver);
+        idle.queue.store(1, Relaxed);
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn a_loop_keeps_to_its_cores() {
+        let before = affinity::cores().unwrap();
+        let last = *before.last().unwrap();
+        for wake in [Wake::Sleep, Wake::Dispatch] {
+            let pace = Pace::plain(wake, POLL).on(vec![last]);
+            let worker = started(&Idle::default(), pace).map_err(|_| "no loop").unwrap();
+            let (to, answered) = oneshot::channel();
+            assert!(worker.ask(Query::Status(to)));
+            let record = answered.blocking_recv().unwrap().record;
+            let expected =
+                LoopRecord { name: "idle".into(), wake: wake.mode().name().into(), cores: vec![last] };
+            assert_eq!(record, expected);
+            worker.join().unwrap();
+        }
+        assert_eq!(affinity::cores().unwrap(), before, "only the loop is kept there");
+    }
+
+    #[test]
+    fn a_loop_does_not_begin_on_a_core_that_is_not_there() {
+        for wake in [Wake::Sleep, Wake::Dispatch] {
+            let idle = Idle::default();
+            let Err(refused) = started(&idle, Pace::plain(wake, POLL).on(vec![1023])) else {
+                return ccplane_testing::skipped("a core that is not there", "there are as many");
+            };
+            assert!(refused.to_string().starts_with("run on cores 1023: "), "{refused}");
+            assert_eq!(idle.turns.load(Relaxed), 0, "nothing was attached");
+        }
     }
 }

@@ -9,7 +9,7 @@ mod value;
 
 pub use arm::Arm;
 pub use packets::{Packets, PathConfig};
-pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
+pub use value::{Bounded, Cores, Key, Ports, Prefix, PrefixError, Switch};
 
 use ccplane_algs::{ArmsError, MAX_ARMS};
 use ccplane_bridge::PORTUS;
@@ -17,6 +17,7 @@ use ccplane_core::{MAX_RULES, NATIVE, Necessity, PushRules, Rules};
 use ccplane_files::Bound;
 use ccplane_files::document::{DocumentError, Problem};
 use ccplane_snapshot::Trust;
+use ccplane_wait::{Mode, affinity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -101,9 +102,11 @@ impl Default for Control {
 #[allow(missing_docs)]
 pub struct Agent {
     pub heartbeat_timeout_ms: Bounded<20, 60_000>,
-    pub wake: Wake,
+    pub wake: Mode,
     pub spin_us: Bounded<1, 1_000_000>,
     pub wake_cpu_percent: Bounded<1, 100>,
+    pub dispatch_fifo: bool,
+    pub cores: Cores,
     pub keep_cores_awake: bool,
     pub follow_cores: bool,
     pub poll_interval_ms: Bounded<1, 1000>,
@@ -113,12 +116,33 @@ impl Default for Agent {
     fn default() -> Agent {
         Agent {
             heartbeat_timeout_ms: const { Bounded::new(500) },
-            wake: Wake::SLEEP,
+            wake: Mode::Sleep,
             spin_us: const { Bounded::new(50) },
             wake_cpu_percent: const { Bounded::new(10) },
+            dispatch_fifo: false,
+            cores: Cores::default(),
             keep_cores_awake: false,
             follow_cores: false,
             poll_interval_ms: const { Bounded::new(20) },
+        }
+    }
+}
+
+impl Agent {
+    /// Checks that the process may run on the cores that the loops are to keep to.
+    fn check_cores(&self) -> Result<(), Problem> {
+        let field = "agent.cores";
+        let allowed = affinity::cores().map_err(|error| Problem::new(field, error))?;
+        match self.cores.get().iter().find(|core| !allowed.contains(core)) {
+            None => Ok(()),
+            Some(core) => {
+                let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+                let allowed = allowed.join(", ");
+                Err(Problem::new(
+                    field,
+                    format_args!("core {core} is none of those that this process may run on: {allowed}"),
+                ))
+            }
         }
     }
 }
@@ -212,7 +236,7 @@ pub struct Unix {
     pub max_peers: Bounded<1, 1024>,
     pub transport: Transport,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wake: Option<Wake>,
+    pub wake: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_us: Option<Bounded<1, 1_000_000>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -622,6 +646,7 @@ impl Config {
         }
         match algorithms {
             Some(algorithms) => {
+                self.agent.check_cores()?;
                 check_name("datapath.packets.algorithm", &self.datapath.packets.algorithm, algorithms)?;
                 resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ())
             }

@@ -1,5 +1,4 @@
 use super::*;
-use ccplane_wait::Mode;
 
 const ALGORITHMS: [&str; 2] = ["cubic", "reno"];
 
@@ -19,7 +18,7 @@ fn every_key_is_printed_with_its_documentation() {
     let mut config = Config::default();
     config.control.socket = Some("/run/ccplane/control.sock".into());
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
-    config.datapath.unix.wake = Some(Wake::SLEEP);
+    config.datapath.unix.wake = Some(Mode::Sleep);
     config.datapath.unix.spin_us = Some(Bounded::new(50));
     config.datapath.unix.wake_cpu_percent = Some(Bounded::new(10));
     config.datapath.packets.cgroup = Some("/".into());
@@ -69,7 +68,7 @@ fn the_printed_example_rule_parses() {
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 36] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 38] = [
     ("[datapath.packets]\nmode = \"on\"", 1, 1, "datapath.packets.devices", "at least one device"),
     (
         "[datapath.packets]\nalgorithm = \"pia\"",
@@ -102,6 +101,14 @@ const REFUSED: [(&str, usize, usize, &str, &str); 36] = [
     ("[control]\nmax_clients = -1", 2, 15, "control.max_clients", "-1 is out of range: 1 to 1024"),
     ("[control]\nmax_clients = \"many\"", 2, 15, "control.max_clients", "invalid type: string"),
     ("[agent]\nwake = \"often\"", 2, 8, "agent.wake", "`sleep`, `spin`, `busy`"),
+    (
+        "[agent]\ncores = [1023]",
+        2,
+        9,
+        "agent.cores",
+        "core 1023 is none of those that this process may run on",
+    ),
+    ("[agent]\ncores = [0, 0]", 2, 9, "agent.cores", "core 0 is named twice"),
     ("[datapath.ebpf]\nmode = true", 2, 8, "datapath.ebpf.mode", ""),
     ("default_algorithm = \"renoo\"", 1, 21, "default_algorithm", "there are: native, cubic, reno"),
     ("log = \"a=b=c=d\"", 1, 7, "log", "not a log filter"),
@@ -187,18 +194,23 @@ fn a_refusal_reads_like_a_compilers() {
 }
 
 #[test]
-fn the_agent_waits_in_any_way_but_by_a_dispatcher() {
-    for (name, mode) in
-        [("sleep", Mode::Sleep), ("spin", Mode::Spin), ("busy", Mode::Busy), ("auto", Mode::Auto)]
-    {
-        assert_eq!(parse(&format!("[agent]\nwake = \"{name}\"")).unwrap().agent.wake.get(), mode);
+fn the_agent_waits_in_any_way() {
+    for mode in [Mode::Sleep, Mode::Spin, Mode::Busy, Mode::Dispatch, Mode::Auto] {
+        let text = format!("[agent]\nwake = \"{0}\"\n[datapath.unix]\nwake = \"{0}\"", mode.name());
+        let config = parse(&text).unwrap();
+        assert_eq!((config.agent.wake, config.datapath.unix.wake), (mode, Some(mode)));
     }
-    let error = parse("[agent]\nwake = \"dispatch\"").unwrap_err().to_string();
-    assert!(
-        error.starts_with("agent.toml:2:8: agent.wake: `dispatch` is for threads of one process"),
-        "{error}"
-    );
     assert!(parse("[agent]\nwake_cpu_percent = 101").is_err());
+}
+
+/// Commands that only ask the agent read its configuration, too, and may be kept to other cores.
+#[test]
+fn cores_concern_the_agent_alone() {
+    let first = affinity::cores().unwrap()[0];
+    let text = format!("[agent]\ncores = [{first}]");
+    assert_eq!(parse(&text).unwrap().agent.cores.get(), [first]);
+    let elsewhere = "[agent]\ncores = [1023]";
+    assert!(Config::parse(Path::new("agent.toml"), elsewhere, None).is_ok());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Values that a configuration may hold: parsed once, never wrong afterwards.
 
 use ccplane_snapshot::VerifyingKey;
-use ccplane_wait::Mode;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -192,29 +191,32 @@ pub enum Switch {
     Off,
 }
 
-/// How the agent waits for reports: any way but through a dispatcher, which needs queues that mark what is ready.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+/// Cores by their numbers, each once; none stand for all.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Wake(Mode);
+pub struct Cores(Vec<usize>);
 
-impl Wake {
-    /// Blocks until a datapath has something.
-    pub const SLEEP: Wake = Wake(Mode::Sleep);
+impl Cores {
+    /// The highest number that a core can have here (sched_setaffinity(2)).
+    pub const MAX: u64 = 1023;
 
-    /// Returns the mode, which is not `dispatch`.
-    pub const fn get(self) -> Mode {
-        self.0
+    /// Returns the cores' numbers.
+    pub fn get(&self) -> &[usize] {
+        &self.0
     }
 }
 
-impl<'de> Deserialize<'de> for Wake {
+impl<'de> Deserialize<'de> for Cores {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match Mode::deserialize(from)? {
-            Mode::Dispatch => Err(de::Error::custom(
-                "`dispatch` is for threads of one process with queues of their own; the agent waits by sleep, spin, busy or auto",
-            )),
-            mode => Ok(Wake(mode)),
+        let numbers = Vec::<Bounded<0, { Cores::MAX }>>::deserialize(from)?;
+        let mut cores = Vec::with_capacity(numbers.len());
+        for core in numbers.into_iter().map(Bounded::count) {
+            if cores.contains(&core) {
+                return Err(de::Error::custom(format_args!("core {core} is named twice")));
+            }
+            cores.push(core);
         }
+        Ok(Cores(cores))
     }
 }
 
@@ -237,6 +239,18 @@ mod tests {
         ] {
             let error = bad.parse::<Prefix>().unwrap_err().to_string();
             assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn cores() {
+        let parse = |text: &str| serde_json::from_str::<Cores>(text);
+        assert_eq!(parse("[3, 0]").unwrap().get(), [3, 0]);
+        assert_eq!(parse("[]").unwrap(), Cores::default());
+        for (text, why) in
+            [("[1, 1]", "core 1 is named twice"), ("[1024]", "0 to 1023"), ("[-1]", "out of range")]
+        {
+            assert!(parse(text).unwrap_err().to_string().contains(why), "{text}");
         }
     }
 

@@ -10,8 +10,8 @@ mod snapshots;
 
 pub use client::{ClientError, ask, open};
 pub use protocol::{
-    Counters, DatapathRecord, FlowArm, FlowRecord, Flows, InsteadOf, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES,
-    ModeName, ProgramRecord, Request, Response, Silence, Status, SteeringRecord, Version,
+    Counters, DatapathRecord, FlowArm, FlowRecord, Flows, InsteadOf, LoopRecord, MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES, ModeName, ProgramRecord, Request, Response, Silence, Status, SteeringRecord, Version,
 };
 pub use server::{Answer, Server, ServerLimits};
 pub use snapshots::{

@@ -131,9 +131,22 @@ pub struct Status {
     pub default_algorithm: String,
     /// How many rules are in force.
     pub rules: usize,
+    /// The agent's loops; an agent of an earlier version tells of none.
+    #[serde(default)]
+    pub loops: Vec<LoopRecord>,
     pub datapaths: Vec<DatapathRecord>,
     /// Since the agent started.
     pub counters: Counters,
+}
+
+/// A loop of the agent: how it waits, and where.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LoopRecord {
+    pub name: String,
+    /// The way to wait, as the configuration names it.
+    pub wake: String,
+    /// The cores that its thread may run on now.
+    pub cores: Vec<usize>,
 }
 
 /// An attached datapath and the state of its programs.

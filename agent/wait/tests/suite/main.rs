@@ -4,3 +4,4 @@
 mod auto;
 mod dispatcher;
 mod processes;
+mod watcher;

@@ -15,7 +15,7 @@ mod v1;
 mod v2;
 
 use crate::clock;
-use crate::ring::ReadError;
+use crate::ring::{Glance, ReadError};
 use crate::{End, Record, SOCKET_PREFIX, Wake};
 pub use carrier::Carrier;
 use ccplane_contract::{Datapath, Forward};
@@ -100,6 +100,8 @@ pub struct Hub {
     record: Record,
     /// The peers that have a ring.
     rings: Vec<PeerId>,
+    /// Whether these are others than the glances that were made last.
+    rings_changed: bool,
     /// Links to ccp-kernel that are heard beside the socket.
     links: Vec<KernelLink>,
     /// Whether a link may hold a message.
@@ -173,6 +175,7 @@ impl Hub {
             buffer: vec![0; MAX_FRAME_BYTES],
             record: Record::default(),
             rings: Vec::new(),
+            rings_changed: true,
             links: Vec::new(),
             links_ready: false,
             has_unpollable: false,
@@ -337,7 +340,7 @@ impl Hub {
     /// The error of ppoll(2) or epoll(7).
     pub fn wait_also(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         // Each ring is told that the agent sleeps, and only then polled for the last time.
-        let timeout = if self.has_unpollable { timeout.min(LINK_POLL_INTERVAL) } else { timeout };
+        let timeout = self.longest_sleep(timeout);
         let quiet = self.ends().all(|(_, end)| end.doze());
         let waited = match also {
             _ if !quiet => Ok(()),
@@ -358,6 +361,36 @@ impl Hub {
         };
         self.ends().for_each(|(_, end)| end.awake());
         Ok(waited?)
+    }
+
+    /// Makes looks at the rings, for another thread; they are good until the rings are others.
+    pub fn glances(&mut self) -> Vec<Glance> {
+        self.rings_changed = false;
+        self.ends().map(|(_, end)| end.glance()).collect()
+    }
+
+    /// Whether the rings are others than those of the last glances.
+    pub fn rings_changed(&self) -> bool {
+        self.rings_changed
+    }
+
+    /// Shows glances what has been received; returns whether a frame is there.
+    pub fn show(&self) -> bool {
+        // Each of them, whether or not one before it has a frame.
+        self.ends().fold(false, |ready, (_, end)| end.show() | ready)
+    }
+
+    /// Sees what is readable behind [`AsFd`], after another thread has looked there.
+    ///
+    /// # Errors
+    /// The error of epoll(7).
+    pub fn look_around(&mut self) -> io::Result<()> {
+        Ok(self.poll_ready(EpollTimeout::ZERO)?)
+    }
+
+    /// Bounds a sleep by what can only be asked: a link that cannot be waited for.
+    pub fn longest_sleep(&self, timeout: Duration) -> Duration {
+        if self.has_unpollable { timeout.min(LINK_POLL_INTERVAL) } else { timeout }
     }
 
     /// Waits at most `timeout` for the socket, and for rings whose datapaths have woken us or are gone.
@@ -509,6 +542,7 @@ impl Hub {
         );
         if let Some(ring) = ring {
             self.rings.push(id);
+            self.rings_changed = true;
             // Without it, the ring is polled when something else wakes the agent.
             if let Err(error) = self.pollable.add(ring, EpollEvent::new(EpollFlags::EPOLLIN, id.0)) {
                 warn!(%error, "wait on a datapath's ring");
@@ -520,6 +554,7 @@ impl Hub {
 
     fn leave(&mut self, id: PeerId, changes: &mut Vec<Change>) {
         self.rings.retain(|with_ring| *with_ring != id);
+        self.rings_changed = true;
         if let Some(ring) = self.peers.get(&id).and_then(Peer::ring)
             && let Err(error) = self.pollable.delete(ring)
         {
@@ -585,6 +620,13 @@ impl Hub {
         if self.malformed.is_power_of_two() {
             warn!(%error, so_far = self.malformed, "datagram not heard");
         }
+    }
+}
+
+impl AsFd for Hub {
+    /// Readable while the socket, a link or a ring's bell is.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pollable.0.as_fd()
     }
 }
 

@@ -4,6 +4,7 @@
 mod common;
 mod fuzz;
 mod fuzz_hub;
+mod glance;
 mod process;
 mod ring;
 mod serve;

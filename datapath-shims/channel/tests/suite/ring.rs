@@ -65,6 +65,21 @@ fn a_woken_reader_knows_from_which_core() {
     assert!(reader.waker_core().is_none_or(|core| !cores.contains(&core)));
 }
 
+/// Another thread sees a record that came after what it was shown, all the way round the ring.
+#[test]
+fn a_glance_sees_what_was_not_read() {
+    let (mut writer, mut reader, _memory) = ends();
+    let glance = reader.glance();
+    let mut into = Record::default();
+    for n in 0..2 * LINES + 1 {
+        assert!(!reader.show() && !glance.is_ready(), "record {n}");
+        assert!(!writer.write(&record(n, 8)).unwrap());
+        assert!(glance.is_ready() && reader.show(), "record {n}");
+        assert!(reader.read(&mut into).unwrap());
+        assert!(glance.is_ready(), "it was not shown that record {n} was read");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 

@@ -81,7 +81,7 @@ pub struct PacketsDatapath {
     policies: SlotMemory,
     /// The policy slots that were defined, a bit each.
     defined: u32,
-    ring: Ring,
+    ring: Arc<Ring>,
     programs: Programs<Loaded>,
     book: Book,
     connects: Option<Connects>,
@@ -105,7 +105,7 @@ impl PacketsDatapath {
         let memory = maps.fill(&options)?;
         let policies = maps.common.slot_memory()?;
         let ring_fd = os("duplicate a descriptor", maps.common.ring.try_clone())?;
-        let ring = os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?;
+        let ring = Arc::new(os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?);
         let attached = attach(&options, &btf, &kernel, &maps.fds())?;
         let mut datapath = PacketsDatapath {
             book: Book::new(None, &memory),
@@ -145,13 +145,20 @@ impl PacketsDatapath {
         waiting.store(1, SeqCst);
         // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
-        let slept = if self.ring.is_empty() && !self.book.has_events() {
-            self.ring.sleep(timeout, also)
-        } else {
-            Ok(())
-        };
+        let slept = if self.has_events() { Ok(()) } else { self.ring.sleep(timeout, also) };
         waiting.store(0, Release);
         slept
+    }
+
+    /// Whether an event waits to be polled; makes no system call.
+    pub fn has_events(&self) -> bool {
+        !self.ring.is_empty() || self.book.has_events()
+    }
+
+    /// Makes a look at the ring of events, for another thread: true where an event waits that was not taken.
+    pub fn look(&self) -> impl Fn() -> bool + Send + use<> {
+        let ring = Arc::clone(&self.ring);
+        move || !ring.is_empty()
     }
 
     /// The number of decisions about a flow so far; `None` once it has ended.
@@ -510,6 +517,6 @@ impl Datapath for PacketsDatapath {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.book.poll(max, events, (&self.ring, &self.memory), &self.programs)
+        self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
     }
 }

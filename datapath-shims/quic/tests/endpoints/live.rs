@@ -20,18 +20,29 @@ fn run(
     fetches: &mut BTreeMap<ccplane_quic::ConnectionId, Fetch>,
     each: &mut dyn FnMut() -> ControlFlow<()>,
 ) {
+    run_waiting(Duration::ZERO, (server, client), folder, fetches, each);
+}
+
+/// As [`run`], where each end waits at most `longest` for the other one.
+fn run_waiting(
+    longest: Duration,
+    (server, client): (&mut Endpoint<UdpWire>, &mut Endpoint<UdpWire>),
+    folder: &std::path::Path,
+    fetches: &mut BTreeMap<ccplane_quic::ConnectionId, Fetch>,
+    each: &mut dyn FnMut() -> ControlFlow<()>,
+) {
     let mut files = serve(folder);
     let end = Instant::now() + PATIENCE;
     let mut open = fetches.len();
     let mut busy = std::collections::BTreeSet::new();
     while open > 0 {
         assert!(Instant::now() < end, "{open} of {} fetches go on", fetches.len());
-        server.turn(Duration::ZERO).unwrap();
+        server.turn(longest).unwrap();
         while let Some((id, event)) = server.poll() {
             files.on_event(server, id, &event);
         }
         files.advance(server);
-        client.turn(Duration::ZERO).unwrap();
+        client.turn(longest).unwrap();
         let mut looks: Vec<_> = std::mem::take(&mut busy).into_iter().map(|id| (id, None)).collect();
         while let Some((id, event)) = client.poll() {
             looks.push((id, Some(event)));
@@ -70,6 +81,29 @@ fn every_algorithm_moves_a_file() {
         assert_eq!(ended.sum(), Some(sum), "{}: {ended:?}", algorithm.name());
         assert!(steered, "{} never steered", algorithm.name());
     }
+}
+
+/// Loopback has no device to poll: what is held here is that such waits end when they are to.
+#[test]
+fn a_file_moves_between_endpoints_whose_waits_poll_the_device() {
+    let (folder, sum) = folder_with(256 << 10);
+    let ((server_engine, _), (client_engine, _)) = (live_engine(), live_engine());
+    let (server_config, trust) = crate::common::pair();
+    let [mut here, mut there] = [(); 2].map(|()| UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+    if let Err(error) = here.busy_poll(20).and_then(|()| there.busy_poll(20)) {
+        return ccplane_testing::skipped("waits that poll the device", error);
+    }
+    // It goes on so from another address.
+    there.rebind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let to = ccplane_quic::Wire::local_addr(&here);
+    let mut server = Endpoint::new(here, server_engine, Config::default());
+    server.serve(Some(server_config));
+    let mut client = Endpoint::new(there, client_engine, Config::default());
+    let id = client.connect(trust, to, "localhost").unwrap();
+    let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);
+    let (ends, longest) = ((&mut server, &mut client), Duration::from_millis(1));
+    run_waiting(longest, ends, folder.path(), &mut fetches, &mut || ControlFlow::Continue(()));
+    assert_eq!(fetches[&id].ended.as_ref().unwrap().sum(), Some(sum));
 }
 
 #[test]

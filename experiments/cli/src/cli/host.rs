@@ -139,6 +139,11 @@ pub(crate) struct HostLearnArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) groups: usize,
 
+    /// Predict from the settings alone, or also from what the host counted meanwhile. With the latter the error says how
+    /// much of the result the counters explain; what was not measured cannot be predicted so.
+    #[arg(long, value_enum, default_value_t = FeaturesName::Settings)]
+    pub(crate) features: FeaturesName,
+
     /// The seed of the division, of k-means and of the networks.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -166,6 +171,14 @@ pub(crate) struct HostLearnArgs {
     /// One JSON object on one line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Quantities that predictions are made from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum FeaturesName {
+    Settings,
+    /// The settings, and what the host counted.
+    Counters,
 }
 
 /// A way to choose what is tried.

@@ -143,6 +143,12 @@ pub(crate) struct QuicServeArgs {
     #[arg(long)]
     pub(crate) follow_cores: bool,
 
+    /// Have the kernel poll the device for so long whenever the server waits, before it sleeps, and prefer that to interrupts
+    /// (Linux 6.9). Refused where the kernel cannot.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[cfg_attr(feature = "dpdk", arg(conflicts_with = "port"))]
+    pub(crate) busy_poll: Option<u32>,
+
     /// Learn beside the flows, in this process, as `[learn]` in the configuration says: an algorithm with a policy goes on
     /// from the one that it ships. What is learned ends with the server, unless it is kept.
     #[arg(long, conflicts_with = "agent")]

@@ -2,9 +2,10 @@
 
 use super::{print, print_json, table};
 use crate::cli::{AdoptArgs, ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
-use ccplane_agent::control::{ClientError, DatapathRecord, Request, Response, Status, ask};
+use ccplane_agent::control::{ClientError, DatapathRecord, LoopRecord, Request, Response, Status, ask};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
+use ccplane_host::CpuSet;
 use std::time::{Duration, Instant};
 
 /// How often `stop` looks whether the agent is gone.
@@ -40,8 +41,13 @@ fn status_text(status: &Status) -> String {
         |d: &DatapathRecord| vec![d.kind.clone(), of(d.flows, d.max_flows), of(d.programs, d.max_programs)];
     let rows: Vec<Vec<String>> = status.datapaths.iter().map(row).collect();
     let c = &status.counters.core;
+    let waits = |l: &LoopRecord| {
+        let cores: CpuSet = l.cores.iter().copied().filter_map(|core| u32::try_from(core).ok()).collect();
+        vec![l.name.clone(), l.wake.clone(), cores.to_string()]
+    };
+    let loops: Vec<Vec<String>> = status.loops.iter().map(waits).collect();
     format!(
-        "agent pid {}, up {} s, default algorithm {}, {} rules\n{}\
+        "agent pid {}, up {} s, default algorithm {}, {} rules\n{}{}\
          flows: {} created, {} closed, {} refused, {} ended unseen\n\
          reports: {} taken, {} stray, {} events dropped\n\
          trouble: {} commands refused, {} panics, {} malformed datagrams\n",
@@ -50,6 +56,7 @@ fn status_text(status: &Status) -> String {
         status.default_algorithm,
         status.rules,
         table(&header, &rows),
+        table(&["loop", "waits by", "cores"], &loops),
         c.flows_created,
         c.flows_closed,
         c.flows_refused,

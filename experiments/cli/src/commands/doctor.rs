@@ -23,6 +23,9 @@ use std::process::ExitCode;
 /// Where a machine has its BPF file system.
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
+/// The folder of a kernel whose scheduler may be a BPF program's.
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
 /// The part of ccplane that has a need.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -56,6 +59,8 @@ struct Diagnosis {
     /// The datapath that an agent uses for them.
     tcp: Choice,
     needs: Vec<Need>,
+    /// Whether the kernel has sched_ext, which no way to wait uses.
+    sched_ext: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     cleaned: Option<Cleaned>,
 }
@@ -87,7 +92,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let ok = tcp.datapath != NO_DATAPATH && starts;
     needs.push(packets());
     needs.extend(links());
-    let diagnosis = Diagnosis { ok, tcp, needs, cleaned };
+    let diagnosis = Diagnosis { ok, tcp, needs, sched_ext: Path::new(SCHED_EXT).exists(), cleaned };
     if args.query.json {
         print_json(&diagnosis)?
     } else {
@@ -238,6 +243,8 @@ fn text(diagnosis: &Diagnosis) -> String {
             let _ = writeln!(out, "           {}", need.remedy);
         }
     }
+    let has = if diagnosis.sched_ext { "in this kernel" } else { "not in this kernel" };
+    let _ = writeln!(out, "sched_ext: {has}; no way to wait uses it");
     out
 }
 

@@ -58,6 +58,30 @@ fn files_come_and_go() {
     assert!(named("recovery:metrics_updated")["data"]["congestion_window"].as_u64().unwrap() > 1000);
 }
 
+/// Over loopback there is no device to poll, which the server says; files move all the same.
+#[test]
+fn a_server_has_its_device_polled_while_it_waits() {
+    let home = Home::new("");
+    let refused = home.run(&["quic", "serve", "--busy-poll", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    if let Err(error) = ccplane_wait::BusyWait::new(50) {
+        let output = home.run(&["quic", "serve", "--listen", "127.0.0.1:0", "--busy-poll", "50"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(&format!("--busy-poll 50: {error}")), "{}", stderr(&output));
+        return ccplane_testing::skipped("waits that poll the device", error);
+    }
+    let sent = content(&home.path("served/file"), 300_000);
+    let mut serve = Serve::start_as(&home, &["--algorithm", "reno", "--busy-poll", "50"], |command| {
+        command.env("CCPLANE_LOG", "warn").stderr(Stdio::piped())
+    });
+    let got = serve.client(&home, "get", &["file", "-o", "-"]);
+    assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
+    assert_eq!(serve.interrupt(), Some(0));
+    let mut said = String::new();
+    serve.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said.matches("no device that can be polled").count(), 1, "{said}");
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let home = Home::new("");

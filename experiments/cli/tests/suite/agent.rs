@@ -303,19 +303,8 @@ fn another_user_is_refused_even_where_file_modes_let_it_in() {
     assert!(home.log().contains("user 65534 may not speak"), "{}", home.log());
 }
 
-#[test]
-fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
-    let home = Home::new("");
-    let _agent = home.agent();
-    let garbage = UnixDatagram::bind(home.path("garbage")).unwrap();
-    garbage.connect(home.path("ccp.sock")).unwrap();
-    for length in 1..100 {
-        garbage.send(&vec![0xff; length]).unwrap();
-    }
-    wait_for("garbage is counted", || {
-        (home.json(&["status"])["counters"]["malformed_datagrams"] == 99).then_some(())
-    });
-
+/// Creates a flow as libccp does, and returns its socket once the agent has given it a program.
+fn steered(home: &Home) -> UnixDatagram {
     let datapath = UnixDatagram::bind(home.path("libccp")).unwrap();
     datapath.connect(home.path("ccp.sock")).unwrap();
     datapath.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
@@ -334,7 +323,23 @@ fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
         types.extend(v1::frames(&buffer[..n]).map(|f| f.unwrap().ty));
     }
     assert!(types.contains(&v1::MsgType::Install), "{types:?}");
+    datapath
+}
 
+#[test]
+fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
+    let home = Home::new("");
+    let _agent = home.agent();
+    let garbage = UnixDatagram::bind(home.path("garbage")).unwrap();
+    garbage.connect(home.path("ccp.sock")).unwrap();
+    for length in 1..100 {
+        garbage.send(&vec![0xff; length]).unwrap();
+    }
+    wait_for("garbage is counted", || {
+        (home.json(&["status"])["counters"]["malformed_datagrams"] == 99).then_some(())
+    });
+
+    let _datapath = steered(&home);
     let flows = home.json(&["flows"]);
     let flow = &flows["flows"][0];
     assert_eq!(flow["datapath"], "ccp-v1");
@@ -347,13 +352,36 @@ fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
 
 #[test]
 fn every_way_to_wait_serves_and_stops() {
-    for wake in ["sleep", "spin", "busy"] {
+    for wake in ["sleep", "spin", "busy", "auto", "dispatch"] {
         let home = Home::new(&format!("agent.wake = \"{wake}\""));
         let mut agent = home.agent();
-        assert_eq!(home.json(&["status"])["pid"], agent.pid());
+        let _datapath = steered(&home);
+        let status = home.json(&["status"]);
+        assert_eq!(status["pid"], agent.pid());
+        let peers = &status["loops"][0];
+        assert_eq!((&peers["name"], &peers["wake"]), (&"peers".into(), &wake.into()));
         agent.signal(Signal::SIGTERM);
         assert_eq!(agent.wait(), Some(0), "{wake}: {}", home.log());
     }
+}
+
+#[test]
+fn loops_keep_to_the_cores_of_the_configuration() {
+    for wake in ["sleep", "dispatch"] {
+        let core = ccplane_wait::affinity::cores().unwrap()[0];
+        let home = Home::new(&format!("agent.wake = \"{wake}\"\nagent.cores = [{core}]"));
+        let _agent = home.agent();
+        assert_eq!(home.json(&["status"])["loops"][0]["cores"], serde_json::json!([core]), "{wake}");
+        let text = stdout(&home.run(&["status"]));
+        let line = text.lines().find(|line| line.starts_with("peers")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["peers", wake, &core.to_string()], "{text}");
+    }
+    let home = Home::new("agent.cores = [1023]");
+    let refused = home.run(&["agent"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    assert!(said.contains("agent.cores: core 1023 is none of those that this process may run on"), "{said}");
+    assert!(stderr(&home.run(&["status"])).contains("no agent runs"), "who only asks may run elsewhere");
 }
 
 #[test]

@@ -58,6 +58,54 @@ fn changes_are_made_and_taken_back() {
     assert_eq!(said, expected);
 }
 
+/// A veth device has an instance of NAPI for each queue while it merges packets.
+#[test]
+fn interrupts_of_a_queue_are_suspended_and_taken_back() {
+    const SCRIPT: &str = r#"
+        set="$ccplane host set --journal $journal"
+        value() { $ccplane host show here | grep napi-0/irq-suspend-timeout >$journal/line || echo none >$journal/line
+            tr -s ' ' <$journal/line; }
+        ethtool -K here gro on
+        value
+        $set net/here/napi-0/irq-suspend-timeout=20000
+        value
+        $set --apply net/here/napi-0/irq-suspend-timeout=20000 net/here/napi-0/defer-hard-irqs=3             net/here/napi-0/gro-flush-timeout=30000 || true
+        value
+        $ccplane host undo --journal $journal
+        value
+        $set --apply net/here/napi-0/gro-flush-timeout=1 net/here/napi-9/irq-suspend-timeout=1 2>&1 || echo "refused with $?"
+    "#;
+    let test = "interrupts_of_a_queue_are_suspended_and_taken_back";
+    let Some(said) = said(test, SCRIPT) else { return };
+    let mut lines = said.lines().map(str::trim_end);
+    let name = "net/here/napi-0/irq-suspend-timeout";
+    let (is, was) = (format!("{name} 20000"), format!("{name} 0"));
+    let first = lines.next().unwrap();
+    if first == "none" || first.contains("not on this host") {
+        return skipped(test, "the kernel has no irq-suspend-timeout (Linux 6.13)");
+    }
+    assert_eq!(first, was);
+    let expected = [
+        format!("ccplane host set --apply {name}=20000"),
+        "# nothing was changed: --apply makes the changes".to_owned(),
+        was.clone(),
+        format!("{name}: 20000, was 0"),
+        "net/here/napi-0/defer-hard-irqs: 3, was 0".to_owned(),
+        "net/here/napi-0/gro-flush-timeout: 30000, was 0".to_owned(),
+        is,
+        "net/here/napi-0/gro-flush-timeout: 0 again".to_owned(),
+        "net/here/napi-0/defer-hard-irqs: 0 again".to_owned(),
+        format!("{name}: 0 again"),
+        was,
+    ];
+    for line in &expected {
+        assert_eq!(lines.next(), Some(line.as_str()), "{said}");
+    }
+    let refused: Vec<&str> = lines.collect();
+    assert!(refused.concat().contains("NAPI instances of the interface: 1"), "{said}");
+    assert_eq!(refused.last(), Some(&"refused with 1"), "{said}");
+}
+
 /// Whatever moment the process is killed at.
 #[test]
 fn what_a_killed_process_has_changed_is_taken_back() {

@@ -367,11 +367,17 @@ fn a_model_is_swept_learned_from_and_tuned() {
     assert!(std::fs::read_to_string(&page).unwrap().contains("not measured"));
     let learned = ccplane(&["learn", &results, "--report", &path("l.html")]);
     assert!(learned.contains("by a model of a host") && learned.contains("best microseconds"), "{learned}");
+    let few = path("few.jsonl");
+    ccplane(&["measure", "--model", "2x4", "--cells", "24", "--repeats", "1", "--results", &few]);
+    let counted = ccplane(&["learn", &few, "--groups", "2", "--features", "counters"]);
+    assert!(counted.contains("predicted from counters, too"), "{counted}");
+    assert!(!counted.contains("best microseconds"), "{counted}");
     let tune = ["tune", "--model", "2x4", "--trials", "12", "--seed", "2"];
     let tuned = ccplane(&tune);
     assert!(
         tuned.contains("by a model of a host") && tuned.contains("nothing of this host was changed"),
         "{tuned}"
     );
+    assert!(tuned.contains("\n[agent]\ncores = ["), "{tuned}");
     assert_eq!(ccplane(&tune), tuned);
 }

@@ -1,6 +1,6 @@
 //! The agent as a service: its unit by systemd's own judgement, and what it tells the manager that started it.
 
-use crate::common::{Home, ccplane, wait_for};
+use crate::common::{Home, ccplane, stdout, wait_for};
 use ccplane_testing::skipped;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,6 +38,16 @@ fn systemd_takes_the_unit_and_finds_little_exposed() {
     assert!(ours.is_empty() && is_taken, "{said}");
     let (is_low, said) = analyze(&["security", "--offline=true", "--no-pager", MAX_EXPOSURE]).unwrap();
     assert!(is_low, "{said}");
+}
+
+#[test]
+fn doctor_says_whether_the_kernel_has_sched_ext_and_that_it_is_not_used() {
+    let is_there = Path::new("/sys/kernel/sched_ext").exists();
+    let said = stdout(&ccplane(&["doctor"]));
+    let words = if is_there { "in this kernel" } else { "not in this kernel" };
+    assert_eq!(said.lines().last(), Some(&*format!("sched_ext: {words}; no way to wait uses it")), "{said}");
+    let told: serde_json::Value = serde_json::from_slice(&ccplane(&["doctor", "--json"]).stdout).unwrap();
+    assert_eq!(told["sched_ext"], is_there);
 }
 
 #[test]

@@ -166,6 +166,16 @@ impl Frame {
         parse(path, &text, columns)
     }
 
+    /// Takes the counters as inputs, too, behind those that were set.
+    pub(super) fn with_counters_as_inputs(mut self) -> Frame {
+        let input = |name: &String| Input { name: name.clone(), kind: InputKind::Number };
+        self.inputs.extend(self.counters.iter().map(input));
+        for row in &mut self.rows {
+            row.values.extend(row.counters.iter().map(f64::to_string));
+        }
+        self
+    }
+
     /// Returns the numbers of the inputs that are a device's microseconds and frames, if both are there.
     pub fn coalescing(&self) -> Option<(usize, usize)> {
         let of = |word: &str| {

@@ -29,18 +29,29 @@ const ADVISED: usize = 5;
 /// The stream that settings are divided by.
 const DIVISION: u64 = 0xd117;
 
+/// Quantities from which throughput and efficiency are predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Features {
+    /// The settings alone: what they will carry, before anything is measured.
+    Settings,
+    /// The settings and the host's counters: how much of the result these explain, once it is measured.
+    Counters,
+}
+
 /// The settings of learning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LearnConfig {
     pub seed: u64,
     pub groups: usize,
+    pub features: Features,
     /// Examples that each network sees in all.
     pub examples: usize,
 }
 
 impl Default for LearnConfig {
     fn default() -> LearnConfig {
-        LearnConfig { seed: 1, groups: 5, examples: 400_000 }
+        LearnConfig { seed: 1, groups: 5, features: Features::Settings, examples: 400_000 }
     }
 }
 
@@ -74,12 +85,14 @@ pub struct Learned {
     /// The origin of the measurements in words; a model is called one.
     pub origin: String,
     pub settings: usize,
+    pub features: Features,
     /// Settings to learn from, to choose by, and to state the error by.
     pub divided: [usize; 3],
     pub throughput: HeldOut,
     pub efficiency: HeldOut,
     pub groups: Groups,
-    /// For the fastest placements; empty where the measurements have no coalescing.
+    /// For the fastest placements; empty where the measurements have no coalescing, or counters are features, which nobody knows
+    /// of a setting that was not measured.
     pub coalescing: Vec<Coalescing>,
     #[serde(skip)]
     pub predictors: Predictors,
@@ -117,6 +130,13 @@ pub fn learn(frame: &Frame, config: &LearnConfig) -> Result<Learned, HostLearnEr
         return Err(HostLearnError::TooFew { found: frame.rows.len() });
     }
     let groups = group(&frame, config.groups, config.seed)?;
+    let to_advise = match config.features {
+        Features::Settings => fastest(&frame),
+        Features::Counters => {
+            frame = frame.with_counters_as_inputs();
+            Vec::new()
+        }
+    };
     let [train, validation, test] = divide(&frame.rows, config.seed);
     // The encoding is fitted to what is learned from and to the levels that there are, which are no measurements.
     let all = frame.rows.iter().map(|row| row.values.as_slice());
@@ -125,13 +145,14 @@ pub fn learn(frame: &Frame, config: &LearnConfig) -> Result<Learned, HostLearnEr
     let (throughput, of_throughput) = predictor(&encoder, parts, &|row| row.throughput, config)?;
     let (efficiency, of_efficiency) = predictor(&encoder, parts, &|row| row.efficiency, config)?;
     let mut predictors = Predictors { throughput, efficiency };
-    let coalescing = fastest(&frame)
+    let coalescing = to_advise
         .into_iter()
         .filter_map(|values| best_coalescing(&mut predictors.throughput, &frame, &values))
         .collect();
     Ok(Learned {
         origin: frame.origin.clone(),
         settings: frame.rows.len(),
+        features: config.features,
         divided: [train.len(), validation.len(), test.len()],
         throughput: of_throughput,
         efficiency: of_efficiency,
@@ -240,4 +261,50 @@ pub fn best_coalescing(ensemble: &mut Ensemble, frame: &Frame, values: &[String]
         frames: best[frames].clone(),
         throughput: prediction.value,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host on which other work takes a share of the processors that no setting tells of, but a counter does.
+    fn loaded() -> Frame {
+        let mut rng = Rng::new(7, &[1]);
+        let row = |n: usize| {
+            let (usecs, other) = (n % 10, rng.uniform());
+            let throughput = 1e9 * (1.0 + usecs as f64 / 50.0) * (1.2 - other);
+            FrameRow {
+                values: vec![usecs.to_string(), n.to_string()],
+                throughput,
+                efficiency: throughput / 2.0,
+                counters: vec![1e6 * other],
+            }
+        };
+        let input = |name: &str, kind| Input { name: name.to_owned(), kind };
+        Frame {
+            origin: "made by a test".to_owned(),
+            inputs: vec![input("rx-usecs", InputKind::Number), input("note", InputKind::Word)],
+            rows: (0..200).map(row).collect(),
+            counters: vec!["other_us".to_owned()],
+            nodes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn counters_explain_what_settings_do_not() {
+        let frame = loaded();
+        let learned = |features| {
+            let config = LearnConfig { features, examples: 20_000, groups: 2, ..LearnConfig::default() };
+            learn(&frame, &config).unwrap()
+        };
+        let (settings, counters) = (learned(Features::Settings), learned(Features::Counters));
+        assert_eq!((settings.features, counters.features), (Features::Settings, Features::Counters));
+        assert_eq!(settings.divided, counters.divided);
+        for (without, with) in
+            [(&settings.throughput, &counters.throughput), (&settings.efficiency, &counters.efficiency)]
+        {
+            assert!(with.mean < without.mean / 2.0, "{with:?}, {without:?}");
+        }
+        assert!(counters.coalescing.is_empty(), "nobody knows the counters of what was not measured");
+    }
 }

@@ -67,6 +67,8 @@ impl Lab {
         );
         file(root, "proc/irq/40/smp_affinity_list", "0-3\n");
         file(root, "proc/irq/41/smp_affinity_list", "0\n");
+        file(root, "sys/devices/system/cpu/cpuidle/current_governor", "menu\n");
+        file(root, "sys/module/haltpoll/parameters/guest_halt_poll_ns", "200000\n");
         file(root, "proc/sys/net/core/busy_poll", "0\n");
         file(root, "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t33554432\n");
         file(root, "proc/sys/kernel/random/boot_id", "the first boot\n");
@@ -95,7 +97,7 @@ impl Lab {
 }
 
 /// Every kind of setting, with a value that it does not have at first.
-const ALL: [(&str, &str); 8] = [
+const ALL: [(&str, &str); 10] = [
     ("net/eth0/mtu", "9000"),
     ("net/eth0/rx-0/rps_cpus", "0-1,3"),
     ("net/eth0/rx-1/rps_flow_cnt", "4096"),
@@ -104,6 +106,8 @@ const ALL: [(&str, &str); 8] = [
     ("irq/40", "2-3"),
     ("cpu/2/governor", "performance"),
     ("sysctl/net.ipv4.tcp_rmem", "4096 262144 67108864"),
+    ("cpuidle/governor", "haltpoll"),
+    ("haltpoll/guest_halt_poll_ns", "50000"),
 ];
 
 fn setting(name: &str) -> Setting {
@@ -139,6 +143,19 @@ fn a_host_is_read() {
     assert_eq!(state("net/eth0/coalesce/rx-usecs").value.as_deref(), Some("3"));
     assert!(state("net/eth0/ring/rx").why_not.is_some(), "nothing was recorded of rings");
     assert!(states.iter().all(|s| !matches!(s.setting, Setting::Governor(_) | Setting::Sysctl(_))));
+}
+
+#[test]
+fn idle_processors_are_shown_with_the_whole_host() {
+    let lab = Lab::new();
+    let topology = Topology::of(&lab.machine);
+    let all = states(&lab.machine, &topology, None);
+    let state = |name: &str| all.iter().find(|s| s.setting == setting(name)).unwrap();
+    assert_eq!(state("cpuidle/governor").value.as_deref(), Some("menu"));
+    assert_eq!(state("haltpoll/guest_halt_poll_ns").value.as_deref(), Some("200000"));
+    assert_eq!(state("haltpoll/guest_halt_poll_grow").why_not.as_deref(), Some("not on this host"));
+    let one = states(&lab.machine, &topology, topology.interface("eth0"));
+    assert!(one.iter().all(|s| !matches!(s.setting, Setting::IdleGovernor | Setting::HaltPoll(_))));
 }
 
 #[test]

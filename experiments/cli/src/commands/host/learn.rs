@@ -1,9 +1,11 @@
 //! `ccplane host learn`: groups, predictions and the best coalescing, from measurements.
 
-use crate::cli::HostLearnArgs;
+use crate::cli::{FeaturesName, HostLearnArgs};
 use crate::commands::{print, print_json, shown, table};
 use ccplane_agent::failure::Failure;
-use ccplane_host::{CpuSet, CpuSetError, CsvColumns, Frame, LearnConfig, Learned, Page, learned_section};
+use ccplane_host::{
+    CpuSet, CpuSetError, CsvColumns, Features, Frame, LearnConfig, Learned, Page, learned_section,
+};
 
 /// Counters and weights that are shown.
 const SHOWN: usize = 5;
@@ -18,7 +20,11 @@ pub(super) fn learn(args: &HostLearnArgs) -> Result<(), Failure> {
         nodes: nodes.map_err(Failure::input)?,
     };
     let frame = Frame::read(&args.file, &columns).map_err(Failure::input)?;
-    let config = LearnConfig { seed: args.seed, groups: args.groups, ..LearnConfig::default() };
+    let features = match args.features {
+        FeaturesName::Settings => Features::Settings,
+        FeaturesName::Counters => Features::Counters,
+    };
+    let config = LearnConfig { seed: args.seed, groups: args.groups, features, ..LearnConfig::default() };
     let learned = ccplane_host::learn(&frame, &config).map_err(Failure::input)?;
     if let Some(path) = &args.report {
         let page = Page::new("What was learned of a host", &learned.origin);
@@ -33,8 +39,12 @@ pub(super) fn learn(args: &HostLearnArgs) -> Result<(), Failure> {
 fn text(learned: &Learned) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let [train, validation, test] = learned.divided;
+    let from = match learned.features {
+        Features::Settings => "",
+        Features::Counters => "; predicted from counters, too",
+    };
     let mut out = format!(
-        "# {}: {train} settings to learn from, {validation} to choose by, {test} held out\n",
+        "# {}: {train} settings to learn from, {validation} to choose by, {test} held out{from}\n",
         shown(&learned.origin)
     );
     let errors = [("throughput", &learned.throughput), ("efficiency", &learned.efficiency)];

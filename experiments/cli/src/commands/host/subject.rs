@@ -89,13 +89,22 @@ impl Opened {
         }
     }
 
-    /// Returns what runs where in a cell.
-    pub(super) fn places(&self, cell: &Cell) -> Vec<Place> {
-        let processors: Vec<u32> = match &self.host {
+    /// Returns the processors that work may be placed on.
+    fn processors(&self) -> Vec<u32> {
+        match &self.host {
             Host::Live(live) => live.processors().to_vec(),
             Host::Model(model) => model.nodes().into_iter().flatten().collect(),
-        };
-        let places = self.header.space.places(cell, self.header.flows, &processors);
+        }
+    }
+
+    /// Returns the cores that an agent's loops are best kept to in a cell: those that wake them, where the kernel works on packets.
+    pub(super) fn agent_cores(&self, cell: &Cell) -> Vec<u32> {
+        self.header.space.stack(cell, self.header.flows, &self.processors())
+    }
+
+    /// Returns what runs where in a cell.
+    pub(super) fn places(&self, cell: &Cell) -> Vec<Place> {
+        let places = self.header.space.places(cell, self.header.flows, &self.processors());
         places.into_iter().map(|(name, processors)| Place { name, processors }).collect()
     }
 

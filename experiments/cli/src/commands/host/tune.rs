@@ -26,6 +26,8 @@ struct Output<'a> {
     applied: bool,
     /// The commands that bring a host into the best setting; empty where there is nothing to do.
     commands: Vec<String>,
+    /// The cores for an agent's loops under the best setting; empty where it says nothing of them.
+    agent_cores: Vec<u32>,
     /// Why it ended before all trials were made; null where it did not.
     ended_by: Option<String>,
 }
@@ -86,6 +88,7 @@ fn say(args: &HostTuneArgs, opened: &Opened, tuned: &Tuned, is_applied: bool) ->
     let source = &opened.header.source;
     let best = tuned.best.as_ref().filter(|_| tuned.is_better).map(|best| &best.cell);
     let commands = best.map(|cell| opened.commands(cell)).unwrap_or_default();
+    let agent_cores = best.map(|cell| opened.agent_cores(cell)).unwrap_or_default();
     if let Some(path) = &args.report {
         let default = opened.header.space.default_cell();
         let places = opened.places(best.unwrap_or(&default));
@@ -108,11 +111,17 @@ fn say(args: &HostTuneArgs, opened: &Opened, tuned: &Tuned, is_applied: bool) ->
             verdict: tuned.verdict(),
             applied: is_applied,
             commands,
+            agent_cores,
             ended_by,
         });
     }
     let mut text = format!("# {}\n{}\n", source.words(), tuned.verdict());
     commands.iter().for_each(|command| text += &format!("{command}\n"));
+    if !agent_cores.is_empty() {
+        // An agent is woken where the kernel works on its flows' packets; on the same core that costs a fraction.
+        let lines = format!("[agent]\ncores = {agent_cores:?}");
+        text += &format!("# for an agent of this host, in its configuration:\n{lines}\n");
+    }
     if is_applied {
         text += "# these settings are in force, but for taskset; `ccplane host undo` takes them back\n";
     } else if !commands.is_empty() {

@@ -15,6 +15,7 @@ use ccplane_alg::Algorithm;
 use ccplane_quic::files::{FilesError, TokenError};
 use ccplane_quic::quinn_proto::TransportErrorCode;
 use ccplane_quic::{Config, ConnectionError};
+use ccplane_wait::BusyPollError;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::fmt;
@@ -43,6 +44,8 @@ enum QuicError {
     Resolve { server: String, source: io::Error },
     #[error("listen on {at}: {source}")]
     Listen { at: String, source: io::Error },
+    #[error("--busy-poll {us}: {source}")]
+    BusyPoll { us: u32, source: BusyPollError },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]

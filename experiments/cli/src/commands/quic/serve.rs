@@ -78,7 +78,7 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
         let to_change = if args.user.is_some() { privileges::TO_CHANGE_USER } else { privileges::NOTHING };
         privileges::keep(&[powers.capabilities, to_change].concat());
     }
-    let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
+    let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen, args.busy_poll)?;
     let address = wire.local_addr();
     let stop = interrupted()?;
     if let Some(name) = &args.user {

@@ -7,15 +7,20 @@ use ccplane_quic::{UdpWire, Wire};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// For a server, and how large a socket's receive buffer is, bytes. Of `at`, a DPDK port takes the UDP port only.
-pub(super) fn listen(args: &QuicSteering, at: &str) -> Result<(Box<dyn Wire>, Option<usize>), Failure> {
+/// For a server, and how large a socket's receive buffer is, bytes. Of `at`, a DPDK port takes the UDP port only. Waits on a socket
+/// poll its device for `busy_poll_us` first.
+pub(super) fn listen(
+    args: &QuicSteering,
+    at: &str,
+    busy_poll_us: Option<u32>,
+) -> Result<(Box<dyn Wire>, Option<usize>), Failure> {
     let parsed = at.to_socket_addrs().ok().and_then(|mut found| found.next());
     let address = parsed.ok_or_else(|| Failure::input(QuicError::Address(at.to_owned())))?;
     if let Some(port) = port(args, address.port())? {
         return Ok((port, None));
     }
     let failed = |source| Failure::runtime(QuicError::Listen { at: at.to_owned(), source });
-    let socket = match UdpWire::bind(address) {
+    let mut socket = match UdpWire::bind(address) {
         // A machine without IPv6, asked to listen everywhere.
         Err(e)
             if address.is_ipv6() && address.ip().is_unspecified() && e.kind() != io::ErrorKind::AddrInUse =>
@@ -24,6 +29,9 @@ pub(super) fn listen(args: &QuicSteering, at: &str) -> Result<(Box<dyn Wire>, Op
         }
         bound => bound.map_err(failed)?,
     };
+    if let Some(us) = busy_poll_us {
+        socket.busy_poll(us).map_err(|source| Failure::runtime(QuicError::BusyPoll { us, source }))?;
+    }
     let receive_buffer_bytes = socket.buffers().receive_bytes;
     Ok((Box::new(socket), Some(receive_buffer_bytes)))
 }

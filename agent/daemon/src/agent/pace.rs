@@ -1,0 +1,162 @@
+//! How a loop of the agent waits, and on which cores its thread runs.
+
+use super::privileges::{NOTHING, Powers};
+use crate::config::{Agent, Unix};
+use crate::confine::{Role, Threads};
+use ccplane_wait::affinity::{self, Pinned};
+use ccplane_wait::{Class, DispatchError, Mode, Queues, Wake, Watched};
+use std::io;
+use std::time::Duration;
+
+/// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
+const HEARTBEATS_PER_TIMEOUT: u64 = 4;
+
+/// How a loop waits.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    wake: Wake,
+    /// Whether cores are kept from halting while there are events.
+    keep_cores_awake: bool,
+    /// Whether the loop runs where those that wake it do.
+    follow_cores: bool,
+    poll_interval: Duration,
+    /// The cores that the loop keeps to; empty: all that the process may run on.
+    cores: Vec<usize>,
+    /// How the threads of a dispatcher's core are scheduled.
+    class: Class,
+}
+
+/// Why a loop cannot run or wait as it is to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlaceError {
+    /// The cores are not there, or not allowed.
+    #[error("run on cores {}: {source}", list(cores))]
+    Cores { cores: Vec<usize>, source: io::Error },
+    /// No dispatcher runs on its core, or not in its class.
+    #[error("wait by a dispatcher: {0}")]
+    Dispatch(#[from] DispatchError),
+    /// The datapath's queues cannot be shown to the dispatcher.
+    #[error("show a dispatcher the queues: {0}")]
+    Queues(io::Error),
+}
+
+/// A thread on its cores, and where it waits so under a dispatcher's eyes; dropped on that thread.
+pub(super) struct Placed {
+    watched: Option<Watched>,
+    _kept: Option<Pinned>,
+}
+
+impl Pace {
+    pub(super) fn new(agent: &Agent) -> Pace {
+        Pace {
+            wake: wake(agent.wake, agent.spin_us.get(), agent.wake_cpu_percent.get()),
+            keep_cores_awake: agent.keep_cores_awake,
+            follow_cores: agent.follow_cores,
+            poll_interval: agent.poll_interval_ms.millis(),
+            cores: agent.cores.get().to_vec(),
+            class: if agent.dispatch_fifo { Class::Fifo } else { Class::Fair },
+        }
+    }
+
+    /// For datapaths in other processes, which may have it otherwise than `agent` says.
+    pub(super) fn of_peers(self, agent: &Agent, unix: &Unix) -> Pace {
+        let mode = unix.wake.unwrap_or(agent.wake);
+        let spin_us = unix.spin_us.unwrap_or(agent.spin_us).get();
+        let cpu_percent = unix.wake_cpu_percent.unwrap_or(agent.wake_cpu_percent).get();
+        Pace { wake: wake(mode, spin_us, cpu_percent), ..self }
+    }
+
+    /// Returns the loop's way to wait.
+    pub(super) fn wake(&self) -> Wake {
+        self.wake
+    }
+
+    /// Whether cores are kept from halting while there are events.
+    pub(super) fn keep_cores_awake(&self) -> bool {
+        self.keep_cores_awake
+    }
+
+    /// Whether the loop moves to those that wake it; where a dispatcher does so, it stays on the dispatcher's core.
+    pub(super) fn follows_cores(&self) -> bool {
+        self.follow_cores && self.wake != Wake::Dispatch
+    }
+
+    /// The longest sleep of a loop.
+    pub(super) fn poll_interval(&self) -> Duration {
+        self.poll_interval
+    }
+
+    /// Moves the calling thread to its cores, and under a dispatcher where it is to wait by one. `powers` are those that the thread
+    /// will keep; the dispatcher keeps none.
+    pub(super) fn place(&self, powers: Powers) -> Result<Placed, PlaceError> {
+        let keep = |cores: &[usize]| {
+            affinity::keep_to(cores).map_err(|source| PlaceError::Cores { cores: cores.to_vec(), source })
+        };
+        let kept = if self.cores.is_empty() { None } else { Some(keep(&self.cores)?) };
+        let watched = if self.wake == Wake::Dispatch {
+            let role = powers.role.map(|_| Role::Plain);
+            let none = Powers { capabilities: NOTHING, role };
+            let settle = move || none.keep_only(Threads::This);
+            Some(Watched::join(self.dispatch_core()?, self.class, settle, Queues::default())?)
+        } else {
+            None
+        };
+        Ok(Placed { watched, _kept: kept })
+    }
+
+    /// The core of the dispatcher: the first of those of the configuration, or else the last one that the process may run on.
+    fn dispatch_core(&self) -> Result<usize, PlaceError> {
+        let unknown = |source| PlaceError::Cores { cores: Vec::new(), source };
+        match self.cores.first() {
+            Some(core) => Ok(*core),
+            None => Ok(affinity::cores().map_err(unknown)?.last().copied().unwrap_or(0)),
+        }
+    }
+}
+
+impl Placed {
+    /// Shows the queues to the thread's dispatcher, if it has one.
+    pub(super) fn watch(&self, queues: impl FnOnce() -> io::Result<Queues>) -> Result<(), PlaceError> {
+        if let Some(watched) = &self.watched {
+            watched.set_queues(queues().map_err(PlaceError::Queues)?);
+        }
+        Ok(())
+    }
+
+    /// The way to sleep under the dispatcher's eyes.
+    pub(super) fn watched(&self) -> Option<&Watched> {
+        self.watched.as_ref()
+    }
+
+    /// Ends the dispatcher's looks, and with them its hold on the queues.
+    pub(super) fn unwatch(&mut self) {
+        self.watched = None;
+    }
+}
+
+fn wake(mode: Mode, spin_us: u64, cpu_percent: u64) -> Wake {
+    mode.with(u32::try_from(spin_us).unwrap_or(u32::MAX), u8::try_from(cpu_percent).unwrap_or(u8::MAX))
+}
+
+fn list(cores: &[usize]) -> String {
+    cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Time between two heartbeats, microseconds.
+pub(super) fn heartbeat_us(agent: &Agent) -> u64 {
+    agent.heartbeat_timeout_ms.get() * 1000 / HEARTBEATS_PER_TIMEOUT
+}
+
+#[cfg(test)]
+impl Pace {
+    /// Any core, nothing else but this.
+    pub(super) fn plain(wake: Wake, poll_interval: Duration) -> Pace {
+        let (keep_cores_awake, follow_cores) = (false, false);
+        Pace { wake, keep_cores_awake, follow_cores, poll_interval, cores: Vec::new(), class: Class::Fair }
+    }
+
+    /// The same on these cores.
+    pub(super) fn on(self, cores: Vec<usize>) -> Pace {
+        Pace { cores, ..self }
+    }
+}
