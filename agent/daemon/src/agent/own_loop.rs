@@ -13,6 +13,7 @@ use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::owned::Folder;
 use crate::place::Located;
+use crate::qlog::{Filter, Subscription, channel};
 use ccplane_alg::Algorithm;
 use ccplane_channel::clock;
 use ccplane_contract::Datapath;
@@ -177,6 +178,16 @@ impl OwnLoop {
             return 0;
         }
         answered.blocking_recv().map_or(0, |status| status.counters.core.reports)
+    }
+
+    /// Everything that passes between its flows and the core from now on, until the loop ends; `None` if it has.
+    pub fn events(&self) -> Option<Subscription> {
+        let (subscriber, subscription) = channel(&Filter::default(), clock::now_us());
+        let (answer, answered) = oneshot::channel();
+        if !self.worker.ask(Query::Qlog(subscriber, answer)) {
+            return None;
+        }
+        answered.blocking_recv().ok().flatten().map(|_| subscription)
     }
 
     /// The learners, if any.

@@ -64,10 +64,11 @@ fn criteria_are_listed_and_cases_shown_and_drawn() {
 
 #[test]
 fn what_there_is_not_is_refused() {
-    let refused: [(&[&str], &str); 4] = [
+    let refused: [(&[&str], &str); 5] = [
         (&["none"], "no algorithm is called `none`"),
         (&["reno", "--case", "none/1"], "`none/1` names no case"),
         (&["reno", "--criterion", "none"], "no criterion is called `none`"),
+        (&["reno", "--case", "incast/0", "--show", "--live", "1"], "cannot be used with"),
         (&[], "required"),
     ];
     let directory = tempfile::tempdir().unwrap();
