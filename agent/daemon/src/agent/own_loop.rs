@@ -219,7 +219,9 @@ fn learning(
     beginnings: Vec<Beginning>,
 ) -> Result<(Located, Learning), Failure> {
     let config = learns_on(located);
-    let learning = Learning::new(&config.learn, algorithms, rules, folder, beginnings)?;
+    // Who learns for a folder's flows finds them there.
+    let sockets = folder.as_ref().map(|folder| folder.path().to_owned());
+    let learning = Learning::new(&config.learn, algorithms, rules, folder, sockets.as_deref(), beginnings)?;
     Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
 }
 
