@@ -342,7 +342,6 @@ impl Source for Peers {
             }
         }
         driven.events = driven.events.max(datagrams);
-        core.take_fallbacks().iter().for_each(tell);
         driven
     }
 
@@ -395,10 +394,16 @@ impl Source for Peers {
     }
 }
 
-/// Warns of an algorithm that a kind of datapath cannot run.
-fn tell(fallback: &Fallback) {
+/// Warns of an algorithm that a kind of datapath cannot run, or whose code failed.
+pub(super) fn tell(fallback: &Fallback) {
     let Fallback { kind, algorithm, reason, instead } = fallback;
     match instead {
+        Some(NATIVE) => warn!(
+            algorithm,
+            datapath = kind,
+            %reason,
+            "an algorithm's code failed: its flow goes on by the datapath's own algorithm"
+        ),
         Some(instead) => warn!(algorithm, datapath = kind, %reason, "flows run {instead} instead"),
         None => warn!(
             algorithm,

@@ -2,7 +2,7 @@
 //! ever keeps it waiting.
 
 use super::privileges::Powers;
-use super::source::Source;
+use super::source::{Source, tell};
 use crate::config::{Agent, Unix};
 use crate::confine::Threads;
 use crate::control::{
@@ -365,8 +365,9 @@ impl Loop {
         }
     }
 
-    /// Rows and decisions, to whom they concern.
+    /// Rows and decisions, to whom they concern; what flows do without, to the log.
     fn deliver(&mut self) {
+        self.core.take_fallbacks().iter().for_each(tell);
         self.core.take_rows().into_iter().for_each(|batch| self.post.batch(batch));
         for decision in self.core.take_decisions() {
             *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;
