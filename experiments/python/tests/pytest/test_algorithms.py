@@ -1,5 +1,7 @@
 """Algorithms in Python: what they do is what the same program does without them; their exceptions harm no flow."""
 
+import json
+
 import pytest
 
 import ccplane
@@ -166,6 +168,21 @@ def test_the_command_takes_them(capfd, tmp_path, reno):
     assert ccplane.command(arguments, [reno.Reno()]) == 0
     assert "py-reno" in capfd.readouterr().out
     assert "py-reno" in (tmp_path / "league.jsonl").read_text()
+
+
+def test_an_evaluation_names_the_commands_that_repeat_it(capfd, tmp_path, reno):
+    arguments = ["evaluate", "py-reno", "--criterion", "constrained", "--cases", "1", "--results", tmp_path]
+    assert ccplane.command(arguments, [reno.Reno()]) == 0
+    report = json.loads((tmp_path / "py-reno.json").read_text())
+    assert report["provenance"]["command"] == "ccplane evaluate py-reno --cases 1 --criterion constrained"
+    (case,) = report["cases"]
+    assert case["command"] == "ccplane evaluate py-reno --case constrained/0"
+    assert case["command"] in (tmp_path / "py-reno.html").read_text()
+    capfd.readouterr()
+    assert ccplane.command([*case["command"].split()[1:], "--json"], [reno.Reno()]) == 0
+    cells = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [cell["algorithm"] for cell in cells] == ["py-reno", "reno", "cubic", "bbr"]
+    assert {cell["algorithm"]: cell["figures"] for cell in cells} == case["contenders"]
 
 
 def test_leagues_are_the_commands(tmp_path, reno):
