@@ -80,3 +80,13 @@ fn what_there_is_not_is_refused() {
         assert!(done.status.code() == Some(2) && said.contains(why), "{arguments:?}: {said}");
     }
 }
+
+/// The page of the repository's reports says that there are none exactly where there are none.
+#[test]
+fn the_page_of_reports_says_whether_there_are_any() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../evaluations");
+    let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let has_reports = names.iter().any(|path| path.extension().is_some_and(|ending| ending == "json"));
+    let page = fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    assert_eq!(page.contains("There are none yet"), !has_reports, "{names:?}");
+}
