@@ -100,14 +100,18 @@ def ask(*arguments):
     return until(arguments, answer)
 
 
-def fetching(home, server):
+#: The arguments of Python with which it is the command.
+COMMAND = ("-m", "ccplane")
+
+
+def fetching(home, server, command=COMMAND):
     """A client that fetches for as long as it is let, and whose own flow no agent steers."""
     where = [server["address"], "endless", "-o", "-", "--fingerprint", server["fingerprint"]]
-    return process(home, "get", ["-m", "ccplane", "quic", "get", "--algorithm", "reno", *where], subprocess.DEVNULL)
+    return process(home, "get", [*command, "quic", "get", "--algorithm", "reno", *where], subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
-def agent(home, config, command=("-m", "ccplane")):
+def agent(home, config, command=COMMAND):
     """An agent of this home, and a server that it steers: the agent's process, and the server's first line."""
     (home / "ccplane.toml").write_text(
         f'control.socket = "{home}/control.sock"\ndatapath.ebpf.mode = "off"\n{config}'
@@ -115,7 +119,7 @@ def agent(home, config, command=("-m", "ccplane")):
     (home / "served").mkdir()
     with (home / "served/endless").open("wb") as endless:
         endless.truncate(1 << 36)
-    serve = ["-m", "ccplane", "quic", "serve", home / "served", "--listen", "127.0.0.1:0", "--json"]
+    serve = [*command, "quic", "serve", home / "served", "--listen", "127.0.0.1:0", "--json"]
     with process(home, "agent", [*command, "agent"]) as runs:
         ask("status")
         with process(home, "serve", serve, subprocess.PIPE) as server:
@@ -170,8 +174,10 @@ def test_an_exception_is_shown_and_harms_no_flow(home):
         flows = [flow for flow in ask("flows")["flows"] if "panicked" in flow.get("native_reason", "")]
         return flows[0] if flows else None
 
-    with agent(home, 'default_algorithm = "py-fails"\n', [home / "fails.py"]) as (runs, server):
-        with fetching(home, server):
+    # Each of them reads the configuration, and has to know the algorithm.
+    command = [home / "fails.py"]
+    with agent(home, 'default_algorithm = "py-fails"\n', command) as (runs, server):
+        with fetching(home, server, command):
             shown = until("a flow whose algorithm failed", record)
             # Its datapath's own algorithm carries it on.
             until("more of it", lambda: acked(record()) > acked(shown))
