@@ -391,7 +391,7 @@ impl Core {
         }
     }
 
-    /// Takes the algorithms that datapaths without a native one could not run, each told once.
+    /// Takes the algorithms that datapaths without a native one could not run, and those whose code failed, each told once.
     pub fn take_fallbacks(&mut self) -> Vec<Fallback> {
         self.fallbacks.take()
     }

@@ -1,10 +1,11 @@
 //! Flows of datapaths that have no native algorithm: where their own cannot run, [`FALLBACK`]'s program steers them.
+//! What is told of them is also told of flows that go native because their algorithm's code failed.
 
-use crate::FALLBACK;
 use crate::attached::Attached;
 use crate::catalog::Catalog;
 use crate::flow::{FlowState, NativeReason};
 use crate::start::start;
+use crate::{FALLBACK, NATIVE};
 use ccplane_contract::FlowId;
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ pub struct Fallback {
     /// The algorithm that the rules name.
     pub algorithm: &'static str,
     pub reason: NativeReason,
-    /// The algorithm that runs instead; `None` where flows keep their first window.
+    /// The algorithm that runs instead, [`NATIVE`] the datapath's own; `None` where flows keep their first window.
     pub instead: Option<&'static str>,
 }
 
@@ -45,7 +46,11 @@ impl Fallbacks {
     ) -> bool {
         // A host that has not answered yet may still steer it.
         let is_left = matches!(reason, NativeReason::Stopping | NativeReason::Hosted(_));
+        let (kind, algorithm) = (attached.capabilities.kind, state.algorithm);
         if attached.capabilities.has_native() || is_left {
+            if matches!(reason, NativeReason::Panicked(_)) {
+                self.tell(Fallback { kind, algorithm, reason, instead: Some(NATIVE) });
+            }
             return false;
         }
         let by_rule = reason == NativeReason::Rule;
@@ -56,13 +61,16 @@ impl Fallbacks {
         }
         let started = entry.and_then(|e| start(e, e.algorithm.clone(), attached, flow, state, None).ok());
         let instead = started.as_ref().map(|running| running.name);
-        let kind = attached.capabilities.kind;
-        if self.known.insert((kind, state.algorithm)) {
-            self.untold.push(Fallback { kind, algorithm: state.algorithm, reason: reason.clone(), instead });
-        }
+        self.tell(Fallback { kind, algorithm, reason: reason.clone(), instead });
         let Some(running) = started else { return false };
         state.fell_back = Some(Box::new(reason));
         state.steered = Ok(running);
         true
+    }
+
+    fn tell(&mut self, fallback: Fallback) {
+        if self.known.insert((fallback.kind, fallback.algorithm)) {
+            self.untold.push(fallback);
+        }
     }
 }

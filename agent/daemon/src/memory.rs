@@ -2,15 +2,44 @@
 
 use crate::control::StandingRecord;
 use crate::owned::{Folder, OwnedError};
+use crate::place::StateFolder;
 use ccplane_alg::{Algorithm, MAX_MEMORY_BYTES, Memory};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::warn;
+use tracing::{info, warn};
 
-/// The folder, below the run directory unless configured otherwise.
-pub(crate) const FOLDER: &str = "memory";
 /// The extension of a memory file, which has its algorithm's name.
 const ENDING: &str = "memory";
+
+/// Opens the folder of memories, and moves there what agents of earlier versions kept in the run directory. What cannot be moved is logged.
+///
+/// # Errors
+/// The folder cannot be used.
+pub(crate) fn open_folder(at: &StateFolder, algorithms: &[Arc<dyn Algorithm>]) -> Result<Folder, OwnedError> {
+    let folder = Folder::open(&at.folder)?;
+    for (algorithm, _) in of(algorithms).filter(|_| at.folder != at.former) {
+        match moved(&at.former, &folder, &file(algorithm)) {
+            Ok(false) => {}
+            Ok(true) => {
+                info!(algorithm, to = %at.folder.display(), "what was known of destinations was moved")
+            }
+            Err(error) => {
+                warn!(algorithm, %error, "what was known of destinations stays where it was, and is not used");
+            }
+        }
+    }
+    Ok(folder)
+}
+
+/// Moves a file from `former` to `to`, if it is there and nothing is in its place; whether it did.
+fn moved(former: &Path, to: &Folder, name: &str) -> Result<bool, OwnedError> {
+    let Some(from) = Folder::find(former)? else { return Ok(false) };
+    if !to.copy_from(&from, name, MAX_MEMORY_BYTES)? {
+        return Ok(false);
+    }
+    from.remove(name).map(|()| true)
+}
 
 /// The memory of one algorithm.
 struct Kept {
@@ -170,6 +199,28 @@ mod tests {
         let standing = &standings(&next)[0];
         assert_eq!((standing.algorithm.as_str(), standing.prefix.as_str()), ("portfolio", "198.51.100.0/24"));
         assert!(standing.evidence.iter().any(|arm| arm.intervals > 0), "{standing:?}");
+    }
+
+    /// A memory in the run directory, where versions before kept it, goes to the folder that the next start of the machine leaves alone.
+    #[test]
+    fn what_a_version_before_kept_is_moved() {
+        let base = tempfile::tempdir().unwrap();
+        let at = StateFolder { folder: base.path().join("state"), former: base.path().join("run") };
+        let first = portfolio();
+        open_folder(&at, &first).unwrap();
+        assert!(!at.former.exists(), "nothing was there");
+        let mut memories = open(&at.former, &first);
+        learn(&first);
+        memories.write();
+        let next = portfolio();
+        let folder = open_folder(&at, &next).unwrap();
+        Memories::open(folder, &next, Duration::ZERO).unwrap();
+        assert_eq!(standings(&next), standings(&first));
+        assert!(!standings(&next).is_empty() && !at.former.join("portfolio.memory").exists());
+        // What is there by now is not replaced by an older agent's.
+        std::fs::write(at.former.join("portfolio.memory"), "older").unwrap();
+        open_folder(&at, &next).unwrap();
+        assert_ne!(std::fs::read(at.folder.join("portfolio.memory")).unwrap(), b"older");
     }
 
     #[test]

@@ -59,6 +59,22 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Folder, OwnedError> {
         let failed = |source| OwnedError::Io { path: path.to_owned(), source };
         DirBuilder::new().mode(FOLDER_MODE).recursive(true).create(path).map_err(failed)?;
+        Folder::opened(path)
+    }
+
+    /// Opens a folder that is there; `None` where there is none.
+    ///
+    /// # Errors
+    /// It cannot be opened, is a link, somebody else's, or others may write to it.
+    pub fn find(path: &Path) -> Result<Option<Folder>, OwnedError> {
+        match Folder::opened(path) {
+            Err(OwnedError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    fn opened(path: &Path) -> Result<Folder, OwnedError> {
+        let failed = |source| OwnedError::Io { path: path.to_owned(), source };
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(AT_FDCWD, path, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
         let stat = fstat(&file).map_err(|e| failed(e.into()))?;
@@ -96,6 +112,30 @@ impl Folder {
             Err(error) => return Err(self.failed(name, error)),
         };
         read_owned(&self.path.join(name), file, WRITTEN_BY_OTHERS, limit).map(Some)
+    }
+
+    /// Whether anything has that name.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn has(&self, name: &str) -> Result<bool, OwnedError> {
+        match fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(nix::Error::ENOENT) => Ok(false),
+            Err(error) => Err(self.failed(name, error)),
+        }
+    }
+
+    /// Copies a file of `from`, if it is there and nothing here has its name; whether it did.
+    ///
+    /// # Errors
+    /// It cannot be read, as in [`Folder::read`], or not written.
+    pub fn copy_from(&self, from: &Folder, name: &str, limit: usize) -> Result<bool, OwnedError> {
+        if self.has(name)? {
+            return Ok(false);
+        }
+        let Some(bytes) = from.read(name, limit)? else { return Ok(false) };
+        self.replace(name, &bytes).map(|()| true)
     }
 
     /// Writes a file that is there whole or not at all.
@@ -265,6 +305,26 @@ mod tests {
         assert!(!path.exists());
         let left: Vec<_> = fs::read_dir(base.path()).unwrap().collect();
         assert_eq!(left.len(), 2, "no unfinished file: {left:?}");
+    }
+
+    #[test]
+    fn files_are_copied_where_nothing_is_in_their_place() {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        assert!(Folder::find(&path("from")).unwrap().is_none() && !path("from").exists());
+        let [from, to] = ["from", "to"].map(|name| Folder::open(&path(name)).unwrap());
+        assert!(Folder::find(&path("from")).unwrap().is_some());
+        assert!(!to.copy_from(&from, "a", 9).unwrap(), "nothing is there");
+        from.replace("a", b"old").unwrap();
+        assert!(matches!(to.copy_from(&from, "a", 2), Err(OwnedError::Long { limit: 2, .. })));
+        assert!(to.copy_from(&from, "a", 3).unwrap() && to.has("a").unwrap());
+        from.replace("a", b"new").unwrap();
+        assert!(!to.copy_from(&from, "a", 9).unwrap());
+        assert_eq!(to.read("a", 9).unwrap().unwrap(), b"old");
+        // A link in the place of the file is neither followed nor replaced.
+        symlink(path("from/a"), path("to/link")).unwrap();
+        from.replace("link", b"1").unwrap();
+        assert!(!to.copy_from(&from, "link", 9).unwrap());
     }
 
     #[test]

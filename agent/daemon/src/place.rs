@@ -5,7 +5,25 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::rundir;
 use ccplane_ebpf::{MAX_FLOWS, Options};
-use std::path::PathBuf;
+use ccplane_files::SocketError;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The folder of learned policies, below that of the state.
+const POLICIES: &str = "policies";
+/// The folder of the memories of destinations, below that of the state.
+const MEMORY: &str = "memory";
+/// The variable by which systemd tells a service of its `StateDirectory=`, several separated by colons.
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+
+/// A folder of state that outlives the agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateFolder {
+    /// Its path: configured, or below the service's state directory, or below the run directory.
+    pub folder: PathBuf,
+    /// The path below the run directory, where agents of versions before have it.
+    pub former: PathBuf,
+}
 
 /// A configuration with its paths settled.
 pub struct Located {
@@ -45,11 +63,65 @@ impl Located {
         }
     }
 
+    /// The folder of what is learned and promoted.
+    pub fn policies(&self) -> Result<StateFolder, SocketError> {
+        self.kept(self.config.learn.folder.as_deref(), POLICIES)
+    }
+
+    /// The folder of what algorithms know of destinations.
+    pub fn memory(&self) -> Result<StateFolder, SocketError> {
+        self.kept(self.config.portfolio.folder.as_deref(), MEMORY)
+    }
+
+    fn kept(&self, configured: Option<&Path>, name: &str) -> Result<StateFolder, SocketError> {
+        let former = ccplane_files::parent(&self.control_socket)?.join(name);
+        let state = || state_directory(std::env::var_os(STATE_DIRECTORY));
+        let folder = match configured {
+            Some(folder) => folder.to_owned(),
+            None => state().map_or_else(|| former.clone(), |state| state.join(name)),
+        };
+        Ok(StateFolder { folder, former })
+    }
+
     /// The socket that datapaths of other processes send to.
     pub fn datapath_socket(&self) -> Result<PathBuf, Failure> {
         match &self.config.datapath.unix.socket {
             Some(path) => Ok(path.clone()),
             None => Ok(self.run_dir()?.join(rundir::DATAPATH_SOCKET)),
         }
+    }
+}
+
+/// The first of the service's state directories, if it has any.
+fn state_directory(variable: Option<OsString>) -> Option<PathBuf> {
+    let first = std::env::split_paths(&variable?).next()?;
+    first.is_absolute().then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_manager_says_where_its_state_is() {
+        let of = |text: &str| state_directory(Some(text.into()));
+        assert_eq!(state_directory(None), None);
+        assert_eq!(of("/var/lib/ccplane"), Some("/var/lib/ccplane".into()));
+        assert_eq!(of("/var/lib/ccplane:/var/lib/more"), Some("/var/lib/ccplane".into()));
+        assert!(of("").is_none() && of("ccplane").is_none());
+    }
+
+    #[test]
+    fn what_is_configured_goes_first() {
+        let located = |config: &str| Located {
+            config: toml::from_str(config).unwrap(),
+            control_socket: PathBuf::from("/run/mine/control.sock"),
+        };
+        let kept = located("").policies().unwrap();
+        assert_eq!(kept.former, Path::new("/run/mine/policies"));
+        let config = "learn.folder = \"/a\"\nportfolio.folder = \"/b\"\n";
+        let of = |kept: StateFolder| (kept.folder, kept.former);
+        assert_eq!(of(located(config).policies().unwrap()), ("/a".into(), "/run/mine/policies".into()));
+        assert_eq!(of(located(config).memory().unwrap()), ("/b".into(), "/run/mine/memory".into()));
     }
 }

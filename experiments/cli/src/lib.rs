@@ -20,6 +20,7 @@ use ccplane_agent::failure::{self, Failure};
 use ccplane_alg::Algorithm;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
+use commands::Invoked;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use std::sync::Arc;
 /// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
 /// 2 the input is wrong (`snapshot verify` has a 3 besides). `extra_algorithms` are offered beside the built-in ones.
 pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
-    run_cli(&Cli::parse(), extra_algorithms)
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    run_cli(&Cli::parse(), &arguments, extra_algorithms)
 }
 
 /// The same with these arguments, the program's name first, for a process whose own command line is another. Help and what is wrong with
@@ -36,8 +38,9 @@ pub fn run_from(
     arguments: impl IntoIterator<Item = OsString>,
     extra_algorithms: Vec<Arc<dyn Algorithm>>,
 ) -> ExitCode {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => run_cli(&cli, extra_algorithms),
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match Cli::try_parse_from(&arguments) {
+        Ok(cli) => run_cli(&cli, &arguments, extra_algorithms),
         Err(error) => {
             // As clap does where it ends the process itself.
             let _ = error.print();
@@ -46,10 +49,10 @@ pub fn run_from(
     }
 }
 
-fn run_cli(cli: &Cli, extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
+fn run_cli(cli: &Cli, arguments: &[OsString], extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     let mut algorithms = ccplane_algs::all();
     algorithms.extend(extra_algorithms);
-    failure::exit("ccplane", dispatch(&cli.command, &algorithms))
+    failure::exit("ccplane", dispatch(&cli.command, &Invoked::new(arguments), &algorithms))
 }
 
 /// The command line's definition: what manuals and completions are made from.
@@ -57,7 +60,11 @@ pub fn command_line() -> clap::Command {
     Cli::command()
 }
 
-fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+fn dispatch(
+    command: &Command,
+    invoked: &Invoked,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<ExitCode, Failure> {
     let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
     match command {
         Command::Agent(args) => done(agent::agent(args, algorithms)),
@@ -89,8 +96,8 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Record(args) => done(commands::record(args)),
         Command::Predict(args) => done(commands::predict(&args.command)),
         Command::Run(args) => commands::run(args, algorithms),
-        Command::League(args) => commands::league(args, algorithms),
-        Command::Evaluate(args) => commands::evaluate(args, algorithms),
+        Command::League(args) => commands::league(args, invoked, algorithms),
+        Command::Evaluate(args) => commands::evaluate(args, invoked, algorithms),
         Command::Bench(args) => commands::bench(args),
         Command::Manuals(args) => done(commands::manuals(args)),
     }

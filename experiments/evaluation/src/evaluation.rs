@@ -234,6 +234,8 @@ impl Evaluation {
     ) -> Result<Evaluation, EvaluationError> {
         let worlds = [World::new(simulated, algorithm, false), World::new(live, algorithm, true)];
         let command = |case: &str| command(&provenance.program, algorithm, case);
+        // The same case with kernel flows: its share is the whole of it.
+        let live_command = |case: &str| format!("{} --live 1", command(case));
         let results: Vec<CriterionResult> =
             criteria.iter().map(|criterion| result(criterion, &worlds, &command)).collect();
         let asked = |result: &&CriterionResult| {
@@ -250,7 +252,7 @@ impl Evaluation {
             criteria: results,
             conformance,
             cases: case_figures(simulated, &worlds[0].evaluated, &command, ground)?,
-            live: case_figures(live, &worlds[1].evaluated, &command, ground)?,
+            live: case_figures(live, &worlds[1].evaluated, &live_command, ground)?,
             provenance,
         })
     }
@@ -511,6 +513,9 @@ mod tests {
         assert_eq!((bad.cases.len(), bad.live.len()), (3 * crate::ScenarioSet::ALL.len(), 3));
         assert_eq!(bad.cases[0].contenders.len(), 4);
         assert!(bad.live[0].contenders.contains_key("kernel cubic"));
+        // Each names the command that repeats it, in its own world.
+        assert_eq!(bad.cases[0].command, "ccplane evaluate copa --case heavy-loss/0");
+        assert_eq!(bad.live[0].command, "ccplane evaluate copa --case heavy-loss/0 --live 1");
     }
 
     #[test]

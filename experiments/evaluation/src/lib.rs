@@ -34,7 +34,7 @@ pub use error::{EvaluationError, StoreError};
 pub use evaluation::{
     CaseFigures, CheckResult, CriterionResult, Evaluation, Provenance, Reference, SCHEMA_VERSION, Worst,
 };
-pub use live::{LiveConfig, conform, live, live_cases};
+pub use live::{LiveConfig, conform, live, live_cases, live_cells, live_contenders};
 pub use measure::{Cell, Figures, Metric};
 pub use play::{Ground, Play, REFERENCES, STANDARDS, contenders, play};
 pub use scenario::ScenarioSet;

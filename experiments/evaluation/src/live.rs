@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use ccplane_results::{Datapath, Outcome};
+use ccplane_results::{Datapath, Outcome, Results};
 use ccplane_runner::experiment::agents::Agents;
 use ccplane_runner::experiment::{self, Ended, Options, Progress};
 use ccplane_runner::host;
@@ -31,7 +31,8 @@ pub struct LiveConfig<'a> {
 }
 
 /// The evaluated algorithm as a program in the kernel, and the kernel's own references, as far as it has them.
-fn contenders(algorithm: &str) -> Vec<Contender> {
+#[must_use]
+pub fn live_contenders(algorithm: &str) -> Vec<Contender> {
     let known = host::kernel_algorithms();
     let references = REFERENCES.iter().filter(|name| known.iter().any(|k| k == **name));
     let kernels =
@@ -43,7 +44,7 @@ fn contenders(algorithm: &str) -> Vec<Contender> {
 /// A share of the cases that can run live, evenly over the sets that have such cases.
 #[must_use]
 pub fn live_cases(cases: &[Case], share: f64, algorithm: &str, ground: Ground<'_>) -> Vec<Case> {
-    let contenders = contenders(algorithm);
+    let contenders = live_contenders(algorithm);
     let can_run = |case: &&Case| {
         let plan = case.live_plan(&contenders, ground.algorithms, ground.traces);
         plan.is_ok_and(|plan| fastest_bit_per_s(&plan) <= MAX_BIT_PER_S)
@@ -70,22 +71,28 @@ pub fn live<W: Write>(
     agents: &mut dyn Agents,
     progress: &mut Progress<W>,
 ) -> Result<Option<Vec<Cell>>, EvaluationError> {
-    let contenders = contenders(algorithm);
+    let contenders = live_contenders(algorithm);
     let plan = case.live_plan(&contenders, ground.algorithms, ground.traces)?;
     let ended = run(&plan, &format!("{case}/{algorithm}"), ground, config, agents, progress)?;
     if ended.interrupted {
         return Ok(None);
     }
+    Ok(Some(live_cells(case, &contenders, &plan, &ended.results)))
+}
+
+/// The cells of a case's live runs; a contender whose run failed has none.
+#[must_use]
+pub fn live_cells(case: Case, contenders: &[Contender], plan: &Plan, results: &Results) -> Vec<Cell> {
     let cell = |contender: &Contender| {
         let name = contender.name();
-        let measured = ended.results.runs.iter().rev().find_map(|run| match &run.outcome {
+        let measured = results.runs.iter().rev().find_map(|run| match &run.outcome {
             Outcome::Ok(measured) if run.contender == name => Some(measured),
             _ => None,
         })?;
         let play = Play { case, contender: contender.clone() };
-        Some(play.cell("", Figures::new(case, contender, &plan, measured)))
+        Some(play.cell("", Figures::new(case, contender, plan, measured)))
     };
-    Ok(Some(contenders.iter().filter_map(cell).collect()))
+    contenders.iter().filter_map(cell).collect()
 }
 
 /// Runs our program and the kernel's algorithm of the same name on a conformance case; `None` if it was stopped or failed.

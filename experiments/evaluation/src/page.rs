@@ -42,7 +42,11 @@ pub fn html(evaluation: &Evaluation) -> String {
         }
         section {
             h2 { "Cases" }
-            p.hint { "Every case of each set, with the command that repeats it; the JSON beside this page has all figures." }
+            p.hint {
+                "Every case of each set, with the command that repeats it, live where it was live; with " code { "--qlog FILE" }
+                " behind it, the command also writes what the algorithm's flows and the agent tell each other, as a qlog trace. The JSON \
+                 beside this page has all figures."
+            }
             (cases("Simulated", &evaluation.cases, &evaluation.algorithm))
             @if !evaluation.live.is_empty() {
                 (cases("Live, with the kernel's own algorithms", &evaluation.live, &evaluation.algorithm))

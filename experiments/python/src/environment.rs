@@ -21,6 +21,11 @@ pub(crate) fn links(algorithm: &str, family: Option<&str>, shared: bool) -> PyRe
         "aurora" => Recipe::aurora(),
         "aurora-published" => Recipe::published(),
         "mocc" => Recipe::mocc(),
+        "neural" => {
+            return Err(PyValueError::new_err(
+                "neural is fitted to labels, not to rewards, so that no environment is its own; `ccplane train --algorithm neural` trains it",
+            ));
+        }
         other => {
             let known = "there are aurora, aurora-published and mocc";
             return Err(PyValueError::new_err(format!("nothing is learned for `{other}`; {known}")));

@@ -28,18 +28,14 @@ fn package(folder: &Path, sources: &Path) {
     std::fs::copy(module(), package.join("_native.abi3.so")).unwrap();
 }
 
-#[test]
-fn the_package_passes_its_own_tests() {
+/// Runs these tests of the package by a Python that has what they need.
+fn passes(python: &Path, tests: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = root.join("../../target/python/venv/bin/python3");
-    if !python.exists() {
-        skipped("the Python package", "no target/python (.ci/python makes it)");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path(), &root.join("python/ccplane"));
     let tests = Command::new(python)
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5"])
+        .args(tests)
         .env("PYTHONPATH", folder.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(root)
@@ -47,4 +43,28 @@ fn the_package_passes_its_own_tests() {
         .unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(tests.status.success(), "{}\n{}", said(&tests.stdout), said(&tests.stderr));
+}
+
+/// The Python of a virtual environment that was made whole, below `target`.
+fn python(environment: &str) -> Option<PathBuf> {
+    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(environment).join("venv");
+    // Written when all packages are there.
+    venv.join("requirements.txt").exists().then(|| venv.join("bin/python3"))
+}
+
+#[test]
+fn the_package_passes_its_own_tests() {
+    let Some(python) = python("python") else {
+        return skipped("the Python package", "no target/python (.ci/python makes it)");
+    };
+    passes(&python, &[]);
+}
+
+/// Its Python has torch, which is too large for everybody who runs the tests.
+#[test]
+fn the_notebook_that_asks_torch_runs() {
+    let Some(python) = python("trainers") else {
+        return skipped("the notebook that asks torch", "no target/trainers (make trainers makes it)");
+    };
+    passes(&python, &["tests/training/test_asks_torch.py"]);
 }

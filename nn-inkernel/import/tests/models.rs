@@ -1,4 +1,5 @@
-//! Models that Python's onnx wrote, held against what its own evaluator says that they compute; `models/make.py` makes them.
+//! Models that torch's exporter wrote, held against torch (`models/export.py`), and models that Python's onnx wrote in the forms that
+//! other exporters give layers, held against its own evaluator (`models/make.py`).
 #![allow(clippy::unwrap_used)]
 
 use ccplane_import::{ImportError, onnx, safetensors};
@@ -7,18 +8,21 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 const EXPECTED: &str = include_str!("models/expected.json");
-const TORCH: &[u8] = include_bytes!("models/torch.onnx");
-const KERAS: &[u8] = include_bytes!("models/keras.onnx");
+const LIKE_TORCH: &[u8] = include_bytes!("models/like-torch.onnx");
+const LIKE_KERAS: &[u8] = include_bytes!("models/like-keras.onnx");
+const BY_TORCH: &str = include_str!("models/torch.json");
+const SEQUENTIAL: &[u8] = include_bytes!("models/torch-sequential.onnx");
+const MODULE: &[u8] = include_bytes!("models/torch-module.onnx");
 const PI: &[u8] = include_bytes!("models/pi.safetensors");
 
 fn floats(of: &Value) -> Vec<f32> {
     of.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
 }
 
-/// Holds a network's outputs against the expected ones.
+/// Holds a network's outputs against those that a file says.
 #[track_caller]
-fn computes(network: &Mlp, name: &str) {
-    let expected: Value = serde_json::from_str(EXPECTED).unwrap();
+fn computes(network: &Mlp, expected: &str, name: &str) {
+    let expected: Value = serde_json::from_str(expected).unwrap();
     let outputs = floats(&expected["outputs"][name]);
     let observations = expected["observations"].as_array().unwrap();
     assert_eq!(outputs.len(), observations.len());
@@ -29,20 +33,33 @@ fn computes(network: &Mlp, name: &str) {
 }
 
 #[test]
-fn layers_of_torch_and_keras_compute_what_they_did() {
-    let torch = onnx(TORCH).unwrap();
+fn what_torch_exported_computes_what_torch_computed() {
+    let sequential = onnx(SEQUENTIAL).unwrap();
+    assert_eq!(sequential.widths(), [6, 8, 5, 1]);
+    assert_eq!(sequential.layers()[0].activation, Some(Activation::Tanh));
+    computes(&sequential, BY_TORCH, "sequential");
+    // A module of modules, with a dropout, batches of any size, and a layer without biases.
+    let module = onnx(MODULE).unwrap();
+    assert_eq!(module.widths(), [6, 7, 1]);
+    assert_eq!(module.layers()[0].activation, Some(Activation::Relu));
+    computes(&module, BY_TORCH, "module");
+}
+
+#[test]
+fn layers_in_the_forms_of_torch_and_keras_compute_what_onnx_says() {
+    let torch = onnx(LIKE_TORCH).unwrap();
     assert_eq!(torch.widths(), [6, 8, 5, 1]);
     assert_eq!(torch.layers()[0].activation, Some(Activation::Tanh));
-    computes(&torch, "torch");
-    let keras = onnx(KERAS).unwrap();
+    computes(&torch, EXPECTED, "like-torch");
+    let keras = onnx(LIKE_KERAS).unwrap();
     assert_eq!(keras.widths(), [6, 7, 1]);
     assert_eq!(keras.layers()[0].activation, Some(Activation::Relu));
-    computes(&keras, "keras");
+    computes(&keras, EXPECTED, "like-keras");
 }
 
 #[test]
 fn a_state_dict_computes_what_it_did() {
-    computes(&safetensors(PI, "pi.", Some(Activation::Relu)).unwrap(), "pi");
+    computes(&safetensors(PI, "pi.", Some(Activation::Relu)).unwrap(), EXPECTED, "pi");
     assert_eq!(safetensors(PI, "pi.", None), Err(ImportError::NoActivation));
     let other = safetensors(PI, "actor.", Some(Activation::Tanh)).unwrap_err().to_string();
     assert!(other.contains("under `actor.`") && other.contains("pi.10.bias, pi.10.weight"), "{other}");
@@ -77,7 +94,7 @@ fn what_no_datapath_computes_is_refused_by_name() {
     assert_eq!(half, "tensor w: data type 10, float and double are taken");
     assert!(matches!(refused(PI), ImportError::Onnx { .. }));
     assert!(matches!(
-        safetensors(TORCH, "", None),
+        safetensors(LIKE_TORCH, "", None),
         Err(ImportError::Safetensors { .. } | ImportError::TooMany { .. })
     ));
 }
@@ -85,11 +102,11 @@ fn what_no_datapath_computes_is_refused_by_name() {
 proptest! {
     /// Damaged files are refused or read; they end nothing.
     #[test]
-    fn damage_is_refused(at in 0..TORCH.len(), byte: u8, cut in 0..TORCH.len(), other in 0..PI.len()) {
-        let mut damaged = TORCH.to_vec();
+    fn damage_is_refused(at in 0..LIKE_TORCH.len(), byte: u8, cut in 0..LIKE_TORCH.len(), other in 0..PI.len()) {
+        let mut damaged = LIKE_TORCH.to_vec();
         damaged[at] = byte;
         let _ = onnx(&damaged);
-        prop_assert!(onnx(&TORCH[..cut]).is_err());
+        prop_assert!(onnx(&LIKE_TORCH[..cut]).is_err());
         let mut damaged = PI.to_vec();
         damaged[other] = byte;
         let _ = safetensors(&damaged, "pi.", Some(Activation::Tanh));

@@ -332,6 +332,9 @@ fn a_panic_releases_its_flow_and_nothing_else() {
     assert!(native(&core, 5).contains("unlucky"), "{}", native(&core, 5));
     turn(&mut core, &mut fake, vec![Event::Closed { flow: FlowId(5) }, Event::Closed { flow: FlowId(6) }]);
     assert_eq!(core.counters().panics, 3, "creation, report, and the end of flow 6");
+    let [told] = &core.take_fallbacks()[..] else { panic!("once") };
+    assert_eq!((told.kind, told.algorithm, told.instead), ("fake", "a", Some(NATIVE)));
+    assert!(told.reason.to_string().contains("no web"), "{}", told.reason);
 }
 
 #[test]

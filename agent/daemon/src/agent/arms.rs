@@ -3,8 +3,7 @@
 use crate::args::AgentArgs;
 use crate::config::{Arm, Config};
 use crate::failure::Failure;
-use crate::learning::POLICIES;
-use crate::place::Located;
+use crate::place::{Located, StateFolder};
 use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
@@ -13,7 +12,7 @@ use ccplane_files::document::Problem;
 use ccplane_files::{Bound, ReadError, SocketError};
 use ccplane_program::ir::MAX_POLICY_SLOTS;
 use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The file of an arm's snapshot.
@@ -82,7 +81,7 @@ fn with_snapshot(
     let Some(named) = &arm.snapshot else { return Ok(Arc::clone(algorithm)) };
     let hash: Option<Hash> = named.to_str().and_then(|text| text.parse().ok());
     let path = match hash {
-        Some(hash) => learned(&located.control_socket, hash)?,
+        Some(hash) => learned(&located.policies()?, hash),
         None => named.clone(),
     };
     let snapshot = Snapshot::parse(&ccplane_files::read(&path, SNAPSHOT)?)
@@ -98,8 +97,9 @@ fn with_snapshot(
     Ok(Arc::new(WithSnapshot::new(Arc::clone(algorithm), &snapshot, slot)?))
 }
 
-/// Where the agent with this control socket keeps a snapshot that it has learned.
-fn learned(control_socket: &Path, hash: Hash) -> Result<PathBuf, SocketError> {
-    let run_dir = ccplane_files::parent(control_socket)?;
-    Ok(run_dir.join(POLICIES).join(format!("{hash}.snapshot")))
+/// The file of a snapshot that agents have learned; in the former folder if it is only there, from which the agent moves it later.
+fn learned(at: &StateFolder, hash: Hash) -> PathBuf {
+    let name = format!("{hash}.snapshot");
+    let (path, former) = (at.folder.join(&name), at.former.join(&name));
+    if !path.exists() && former.exists() { former } else { path }
 }

@@ -22,10 +22,9 @@ use crate::config::{
 use crate::confine::{Role, Threads, confine};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
-use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES, resume_all};
+use crate::learning::{Ask, Beginning, Learning, LoopId, open_kept, resume_all};
 use crate::memory::{self, Memories};
 use crate::notify::Notifier;
-use crate::owned::{Folder, OwnedError};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use crate::sequences::Admissions;
@@ -115,14 +114,17 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     let mut observed = Observed::new(&located.config);
     let learn = &located.config.learn;
     let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
-    let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
+    let learned = located.policies()?;
+    let policies = open_kept(&learned, algorithms).map_err(Failure::runtime)?;
     let beginnings = match learn.mode {
         LearnMode::Off => Vec::new(),
         _ => resume_all(algorithms, &policies, &admissions),
     };
     let learners_of = in_use(algorithms, &located.config);
-    let learning = Learning::new(learn, &learners_of, &rules, Some(policies), beginnings.clone())?;
-    let memories = memories(&located, algorithms, &run_dir).map_err(Failure::runtime)?;
+    // Sockets stay in the run directory, wherever policies are.
+    let sockets = Some(learned.former.as_path());
+    let learning = Learning::new(learn, &learners_of, &rules, Some(policies), sockets, beginnings.clone())?;
+    let memories = memories(&located, algorithms)?;
     let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning, &beginnings)?;
     let learners = learning.views();
     observed.learners(learners.clone());
@@ -159,14 +161,10 @@ fn in_use(algorithms: &[Arc<dyn Algorithm>], config: &Config) -> Vec<Arc<dyn Alg
 }
 
 /// Loads what algorithms learned of destinations under earlier agents.
-fn memories(
-    located: &Located,
-    algorithms: &[Arc<dyn Algorithm>],
-    run_dir: &Path,
-) -> Result<Memories, OwnedError> {
-    let config = &located.config.portfolio;
-    let folder = config.folder.clone().unwrap_or_else(|| run_dir.join(memory::FOLDER));
-    Memories::open(Folder::open(&folder)?, algorithms, Duration::from_secs(config.save_s.get()))
+fn memories(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<Memories, Failure> {
+    let every = Duration::from_secs(located.config.portfolio.save_s.get());
+    let folder = memory::open_folder(&located.memory()?, algorithms).map_err(Failure::runtime)?;
+    Memories::open(folder, algorithms, every).map_err(Failure::runtime)
 }
 
 /// Where there are descriptors for it: tokio panics where it has none for its signals.

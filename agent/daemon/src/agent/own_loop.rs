@@ -14,6 +14,7 @@ use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::owned::Folder;
 use crate::place::Located;
+use crate::qlog::{Filter, Subscription, channel};
 use ccplane_alg::Algorithm;
 use ccplane_channel::clock;
 use ccplane_contract::Datapath;
@@ -180,6 +181,16 @@ impl OwnLoop {
         answered.blocking_recv().map_or(0, |status| status.counters.core.reports)
     }
 
+    /// Everything that passes between its flows and the core from now on, until the loop ends; `None` if it has.
+    pub fn events(&self) -> Option<Subscription> {
+        let (subscriber, subscription) = channel(&Filter::default(), clock::now_us());
+        let (answer, answered) = oneshot::channel();
+        if !self.worker.ask(Query::Qlog(subscriber, answer)) {
+            return None;
+        }
+        answered.blocking_recv().ok().flatten().map(|_| subscription)
+    }
+
     /// The learners, if any.
     pub fn learners(&self) -> Vec<LearnerRecord> {
         self.views.iter().map(LearnerView::record).collect()
@@ -209,7 +220,9 @@ fn learning(
     beginnings: Vec<Beginning>,
 ) -> Result<(Located, Learning), Failure> {
     let config = learns_on(located);
-    let learning = Learning::new(&config.learn, algorithms, rules, folder, beginnings)?;
+    // Who learns for a folder's flows finds them there.
+    let sockets = folder.as_ref().map(|folder| folder.path().to_owned());
+    let learning = Learning::new(&config.learn, algorithms, rules, folder, sockets.as_deref(), beginnings)?;
     Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
 }
 

@@ -396,7 +396,6 @@ impl Source for Peers {
             }
         }
         driven.events = driven.events.max(datagrams);
-        core.take_fallbacks().iter().for_each(tell);
         driven
     }
 
@@ -472,10 +471,16 @@ fn in_memory(glances: impl IntoIterator<Item = Glance>) -> Queues {
     Queues { in_memory: glances.into_iter().map(look).collect(), ..Queues::default() }
 }
 
-/// Warns of an algorithm that a kind of datapath cannot run.
-fn tell(fallback: &Fallback) {
+/// Warns of an algorithm that a kind of datapath cannot run, or whose code failed.
+pub(super) fn tell(fallback: &Fallback) {
     let Fallback { kind, algorithm, reason, instead } = fallback;
     match instead {
+        Some(NATIVE) => warn!(
+            algorithm,
+            datapath = kind,
+            %reason,
+            "an algorithm's code failed: its flow goes on by the datapath's own algorithm"
+        ),
         Some(instead) => warn!(algorithm, datapath = kind, %reason, "flows run {instead} instead"),
         None => warn!(
             algorithm,

@@ -327,6 +327,8 @@ pub struct Learn {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_log: Option<PathBuf>,
 }
 
@@ -347,6 +349,7 @@ impl Default for Learn {
             require_signed: false,
             keys: Vec::new(),
             state: None,
+            folder: None,
             decision_log: None,
         }
     }

@@ -1,6 +1,6 @@
 //! Float policies behind a slot's snapshots, from which a learner goes on.
 //!
-//! Those that were learned are kept in the run directory, which lives as long as the slots do: an agent that takes a slot
+//! Those that were learned are kept in a folder, which outlives the slots: an agent that takes a slot
 //! over finds what its snapshot was made from. Which of them an algorithm's flows decide by is written down beside them, for
 //! processes that begin slots of their own with it.
 
@@ -28,6 +28,8 @@ const ACTIVE: &str = "active";
 const MANIFEST: &str = "kept";
 /// Bytes of a manifest, at most; it has no more than [`MAX_KNOWN`] lines and the active ones.
 const MAX_MANIFEST_BYTES: usize = 64 << 10;
+/// Bytes of the name of a snapshot, at most.
+const MAX_ACTIVE_BYTES: usize = 2 * size_of::<Hash>();
 /// Bytes of a policy that learning goes on from, at most.
 const MAX_POLICY_BYTES: usize = 64 << 20;
 
@@ -267,7 +269,7 @@ fn name(hash: Hash, kind: &str) -> String {
 
 /// The name of a snapshot that such a file holds; `None` where there is no file.
 fn active_in(folder: &Folder, name: &str) -> Result<Option<Hash>, KeepError> {
-    let Some(bytes) = folder.read(name, 2 * size_of::<Hash>())? else { return Ok(None) };
+    let Some(bytes) = folder.read(name, MAX_ACTIVE_BYTES)? else { return Ok(None) };
     let hash = String::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
     hash.map(Some).ok_or_else(|| KeepError::Active { name: name.to_owned() })
 }
@@ -281,6 +283,34 @@ pub(crate) fn latest(folder: &Folder, algorithm: &str) -> Result<Option<(Policy,
         Some(hash) => read(folder, hash),
         None => Ok(None),
     }
+}
+
+/// Moves what an earlier agent kept of the algorithm in `from` to `to`, unless something of it is there; whether anything was moved.
+///
+/// # Errors
+/// A file cannot be read, written or removed; what was not moved is still in `from`.
+pub(crate) fn move_kept(from: &Folder, to: &Folder, algorithm: &str) -> Result<bool, OwnedError> {
+    let active = format!("{algorithm}.{ACTIVE}");
+    let _locked = to.lock()?;
+    if to.has(&active)? || !from.has(&active)? {
+        return Ok(false);
+    }
+    let mut hashes = manifest(from, algorithm)?;
+    // One that cannot be read is said where it is to be used.
+    hashes.extend(active_in(from, &active).ok().flatten());
+    let of =
+        |hash: &Hash| [(name(*hash, POLICY), MAX_POLICY_BYTES), (name(*hash, SNAPSHOT), MAX_SNAPSHOT_BYTES)];
+    let mut files: Vec<(String, usize)> = hashes.iter().flat_map(of).collect();
+    files.push((format!("{algorithm}.{MANIFEST}"), MAX_MANIFEST_BYTES));
+    // What flows decide by last: where that is, all of it is.
+    files.push((active, MAX_ACTIVE_BYTES));
+    for (name, limit) in &files {
+        to.copy_from(from, name, *limit)?;
+    }
+    for (name, _) in files.iter().rev() {
+        from.remove(name)?;
+    }
+    Ok(true)
 }
 
 /// Reads the policy kept under this hash; `None` where none was.

@@ -36,7 +36,7 @@ pub(crate) use learner::Learn;
 use learner::Meter;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
-pub(crate) use resumed::{Beginning, resume_all};
+pub(crate) use resumed::{Beginning, open_kept, resume_all};
 pub use resumed::{ResumeError, resume};
 pub use simulated::beside;
 pub(crate) use thread::Gauges;
@@ -54,15 +54,13 @@ use mailbox::{Mailbox, Poster};
 use outside::{LearnerSocket, Outside};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use supervised::Supervised;
 use thread::Wish;
 use tracing::{info, warn};
 use twin::Twin;
-
-/// Where an agent keeps learned policies, below the run directory.
-pub(crate) const POLICIES: &str = "policies";
 
 /// Where one loop's rows and decisions go.
 pub(crate) struct Post {
@@ -153,7 +151,8 @@ pub(crate) struct Learning {
 
 impl Learning {
     /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept in `folder`, if
-    /// there is one; learning goes on from the algorithm's beginning, if there is one. Nothing runs yet.
+    /// there is one, and processes that learn connect in `sockets`; learning goes on from the algorithm's beginning, if there is one.
+    /// Nothing runs yet.
     ///
     /// # Errors
     /// The decision log cannot be opened.
@@ -162,6 +161,7 @@ impl Learning {
         algorithms: &[Arc<dyn Algorithm>],
         rules: &Rules,
         folder: Option<Folder>,
+        sockets: Option<&Path>,
         mut beginnings: Vec<Beginning>,
     ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
@@ -175,7 +175,7 @@ impl Learning {
             let beginning = at.map(|at| beginnings.swap_remove(at));
             // What is learned from targets is learned in this process, whatever the mode.
             let is_outside = config.mode == LearnMode::Outside && !algorithm.is_supervised();
-            let socket = if is_outside { learner_socket(folder.as_ref(), algorithm.name()) } else { None };
+            let socket = if is_outside { learner_socket(sockets, algorithm.name()) } else { None };
             Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view, socket })
         };
         Ok(Learning {
@@ -229,13 +229,13 @@ impl Learning {
 }
 
 /// Where a process that learns for an algorithm finds the agent; without it nothing is learned.
-fn learner_socket(folder: Option<&Folder>, algorithm: &str) -> Option<LearnerSocket> {
+fn learner_socket(folder: Option<&Path>, algorithm: &str) -> Option<LearnerSocket> {
     let Some(folder) = folder else {
         warn!(algorithm, "no process can learn for it: there is no folder for its socket");
         return None;
     };
     let closed = |error| warn!(algorithm, %error, "no process can learn for it");
-    LearnerSocket::open(folder.path(), algorithm).map_err(closed).ok()
+    LearnerSocket::open(folder, algorithm).map_err(closed).ok()
 }
 
 /// An algorithm as its first rule configures it: a twin's flows are all alike.

@@ -1,6 +1,6 @@
 //! Learners in processes of their own, such as Python's.
 //!
-//! The agent listens on a socket beside the policies that it keeps; one process at a time speaks to it. It is sent the policy
+//! The agent listens on a socket in its run directory; one process at a time speaks to it. It is sent the policy
 //! that flows decide by, rows of live flows, and what became of its offers. It offers policies. The agent makes integers of
 //! them, judges them and has flows try them, as it does with what its own learners make: a process that is wrong, hung or killed costs
 //! learning, and flows decide on what they have.

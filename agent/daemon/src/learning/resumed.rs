@@ -1,13 +1,14 @@
 //! Flows that begin with what an earlier process learned.
 
 use super::deployed::{self, KeepError};
-use crate::owned::Folder;
+use crate::owned::{Folder, OwnedError};
+use crate::place::StateFolder;
 use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_learn::Policy;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 use std::sync::Arc;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Policy and snapshot that an algorithm's flows begin with instead of the shipped ones.
 #[derive(Clone, Debug)]
@@ -47,6 +48,37 @@ pub fn resume(
     let snapshot = admissions.admit(snapshot, allow_older);
     let snapshot = snapshot.map_err(|source| ResumeError::Refused { hash, source })?;
     Ok(Some(Beginning { algorithm: algorithm.name(), policy, snapshot }))
+}
+
+/// Opens the folder of learned policies, and moves there what agents of earlier versions kept in the run directory. What cannot be moved
+/// is logged.
+///
+/// # Errors
+/// The folder cannot be used.
+pub(crate) fn open_kept(at: &StateFolder, algorithms: &[Arc<dyn Algorithm>]) -> Result<Folder, OwnedError> {
+    let folder = Folder::open(&at.folder)?;
+    let stays = |algorithm: &str, error: &OwnedError| {
+        warn!(algorithm, %error, "what an earlier agent learned stays where it was, and is not used");
+    };
+    let former = match Folder::find(&at.former) {
+        Ok(Some(former)) if at.former != at.folder => former,
+        Ok(_) => return Ok(folder),
+        Err(error) => {
+            stays("all", &error);
+            return Ok(folder);
+        }
+    };
+    for algorithm in algorithms.iter().filter(|algorithm| algorithm.learns()) {
+        let algorithm = algorithm.name();
+        match deployed::move_kept(&former, &folder, algorithm) {
+            Ok(false) => {}
+            Ok(true) => {
+                info!(algorithm, to = %at.folder.display(), "what an earlier agent learned was moved")
+            }
+            Err(error) => stays(algorithm, &error),
+        }
+    }
+    Ok(folder)
 }
 
 /// Returns what earlier agents learned for these algorithms, as far as it can be begun with; what cannot is logged.
@@ -133,6 +165,52 @@ mod tests {
         assert_eq!(begins(), Some(third.hash()));
         next.on_decision(&decided(third.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(begins(), Some(hashes[1]));
+    }
+
+    /// Policies in the run directory, where versions before kept them, go to the folder that the next start of the machine leaves alone.
+    #[test]
+    fn what_a_version_before_kept_is_moved() {
+        let base = tempfile::tempdir().unwrap();
+        let at = StateFolder { folder: base.path().join("state"), former: base.path().join("run") };
+        let aurora: [Arc<dyn Algorithm>; 1] = [Arc::new(Aurora::default())];
+        let opened = || open_kept(&at, &aurora).unwrap();
+        let begins = |path: &Path| begins_with(&*aurora[0], path).unwrap();
+        opened();
+        assert!(!at.former.exists(), "nothing was there");
+        let mut of = deployments("aurora", learned(0), &at.former);
+        let [one, two] = [1, 2].map(learned);
+        let hashes = [&one, &two].map(|(_, snapshot)| snapshot.hash());
+        for (policy, snapshot) in [one, two] {
+            let hash = snapshot.hash();
+            of.made(policy, snapshot);
+            of.on_decision(&decided(hash, Verdict::Promoted));
+        }
+        std::fs::write(at.former.join("mine"), "not an agent's").unwrap();
+        opened();
+        assert_eq!(begins(&at.folder), Some(hashes[1]));
+        let left: Vec<_> = std::fs::read_dir(&at.former).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["mine"]);
+        // The one before is there, too, for a slot that still has it.
+        let mut next = deployments("aurora", learned(0), &at.folder);
+        next.on_decision(&decided(hashes[0], Verdict::TakenOver));
+        assert_eq!(next.snapshot().hash(), hashes[0]);
+        // Once something is there, an older agent's is not taken for newer.
+        std::fs::write(at.former.join("aurora.active"), hashes[1].to_string()).unwrap();
+        opened();
+        assert_eq!(begins(&at.folder), Some(hashes[0]));
+        assert!(at.former.join("aurora.active").exists());
+    }
+
+    /// A file that cannot be moved costs what was learned, not the agent.
+    #[test]
+    fn what_cannot_be_moved_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let at = StateFolder { folder: base.path().join("state"), former: base.path().join("run") };
+        let aurora: [Arc<dyn Algorithm>; 1] = [Arc::new(Aurora::default())];
+        Folder::open(&at.former).unwrap().replace("aurora.active", &[b'0'; 99]).unwrap();
+        open_kept(&at, &aurora).unwrap();
+        assert!(at.former.join("aurora.active").exists() && !at.folder.join("aurora.active").exists());
+        assert_eq!(begins_with(&*aurora[0], &at.folder).unwrap(), None);
     }
 
     #[test]

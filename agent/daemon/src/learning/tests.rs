@@ -141,6 +141,7 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
             std::slice::from_ref(&aurora),
             &Rules { rules, default: default.to_owned() },
             None,
+            None,
             Vec::new(),
         );
         fields(&*learning.unwrap().pending[0].algorithm)

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// The operator's page.
 const PAGE: &str = include_str!("../../../docs/log.md");
 /// Folders of what the agent, and datapaths that serve it, are made of.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "agent/daemon/src",
     "agent/core/src",
     "agent/bridge/src",
@@ -15,6 +15,7 @@ const FOLDERS: [&str; 9] = [
     "datapath-shims/channel/src",
     "datapath-shims/ebpf/src",
     "datapath-shims/module/src",
+    "datapath-shims/quic/src",
     "algs/src",
 ];
 

@@ -39,24 +39,24 @@ pub(crate) struct EvaluateArgs {
     pub(crate) quick: bool,
 
     /// Repeat this share of the cases with kernel flows over emulated links, beside the kernel's own algorithms, 0 to 1; and compare
-    /// with the kernel's algorithm of the same name. Needs root.
+    /// with the kernel's algorithm of the same name. With --case, whatever share but 0 runs that case so. Needs root.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = super::share)]
     pub(crate) live: f64,
 
     /// Repeat one case alone, such as heavy-loss/3, and print its figures.
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["all", "criterion", "cases", "quick", "live"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["all", "criterion", "cases", "quick"])]
     pub(crate) case: Option<String>,
 
     /// Draw the case's plots: flows over time, throughput against delay, as `ccplane run` draws them.
     #[arg(long, requires = "case")]
     pub(crate) plots: bool,
 
-    /// Write what the algorithm's flows and the agent tell each other in the case, as a qlog trace in virtual time.
+    /// Write what the algorithm's flows and the agent tell each other in the case, as a qlog trace; in virtual time, or live.
     #[arg(long, value_name = "FILE", requires = "case", conflicts_with_all = ["plots", "show"])]
     pub(crate) qlog: Option<PathBuf>,
 
     /// Print the case's plan and exit: `ccplane run` takes it, unless it has a drawn trace.
-    #[arg(long, requires = "case", conflicts_with = "plots")]
+    #[arg(long, requires = "case", conflicts_with_all = ["plots", "live"])]
     pub(crate) show: bool,
 
     /// Simulated at the same time; all processors without it.

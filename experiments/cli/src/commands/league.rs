@@ -1,7 +1,7 @@
 //! `ccplane league`: algorithms ranked on drawn links.
 
-use super::print;
 use super::run::OwnAgents;
+use super::{Invoked, print};
 use crate::cli::{LeagueArgs, OpenSet};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -26,7 +26,11 @@ const PLAYERS: [&str; 9] = ["reno", "cubic", "vegas", "bbr", "copa", "dual", "ne
 /// Cells between two lines of progress.
 const CELLS_PER_LINE: usize = 50;
 
-pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+pub(crate) fn league(
+    args: &LeagueArgs,
+    invoked: &Invoked,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<ExitCode, Failure> {
     ccplane_agent::agent::log_if_asked();
     let names = players(args, algorithms).map_err(Failure::input)?;
     let first = names.first().cloned().unwrap_or_default();
@@ -58,7 +62,7 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
     let cells = play(&fixtures, algorithms, &traces, cores, &done).map_err(Failure::runtime)?;
     let table = Table::new(&cells);
     let about = format!("{} links, {} runs; {}", links.len(), cells.len(), names.join(", "));
-    write(args, &cells, &table, &about)?;
+    write(args, &invoked.program, &cells, (&table, &about))?;
     let agreement = match args.live > 0.0 {
         true => Some(live(args, &links, &names, &cells, &Ground { algorithms, traces: &traces })?),
         false => None,
@@ -68,7 +72,7 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("{}\n{}", ccplane_league::table(&table), ccplane_league::heat(&table));
-    let worst = ccplane_league::worst(&table, &first, &program());
+    let worst = ccplane_league::worst(&table, &first, &invoked.program);
     if !worst.is_empty() {
         text.push_str(&format!("\n{first}'s worst links\n{worst}"));
     }
@@ -77,14 +81,6 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
     }
     text.push_str(&format!("\n{}\n", args.results.join("league.html").display()));
     print(&text).map(|()| ExitCode::SUCCESS)
-}
-
-/// The name of this command: that of an outside crate has its own.
-fn program() -> String {
-    let path = std::env::args().next().unwrap_or_default();
-    Path::new(&path)
-        .file_name()
-        .map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The names that were asked for, all of them there. Without any: an outside crate's own, then those that come with ccplane.
@@ -179,7 +175,12 @@ fn written_down(args: &LeagueArgs, names: &[String]) -> Result<Permit, Failure> 
     Ok(permit)
 }
 
-fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Result<(), Failure> {
+fn write(
+    args: &LeagueArgs,
+    program: &str,
+    cells: &[Cell],
+    (table, about): (&Table, &str),
+) -> Result<(), Failure> {
     fs::create_dir_all(&args.results)?;
     let mut lines = Vec::new();
     for cell in cells {
@@ -187,7 +188,7 @@ fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Resul
         writeln!(lines)?;
     }
     fs::write(args.results.join("league.jsonl"), lines)?;
-    fs::write(args.results.join("league.html"), page::html(table, about, &program()))?;
+    fs::write(args.results.join("league.html"), page::html(table, about, program))?;
     Ok(())
 }
 
@@ -214,7 +215,7 @@ fn live(
     cells: &[Cell],
     ground: &Ground<'_>,
 ) -> Result<Agreement, Failure> {
-    let mut agents = OwnAgents { located: args.place.locate(None)? };
+    let mut agents = OwnAgents::new(args.place.locate(None)?);
     let mut lines = fs::File::create(args.results.join("league-live.jsonl"))?;
     let mut kernel = Vec::new();
     let mut owed = 0.0;

@@ -19,6 +19,7 @@ mod pathing;
 mod predict;
 mod prog;
 mod qlog;
+mod qlog_file;
 mod quic;
 mod record;
 mod run;
@@ -59,12 +60,32 @@ pub(crate) use ccplane_agent::output::print;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The exit code of a process that a signal has stopped.
 const SIGNALLED: u8 = 130;
+
+/// The command line that was parsed, which from Python is not the process's own.
+pub(crate) struct Invoked {
+    /// The name of the program, which for an outside crate is its own.
+    program: String,
+    /// The whole line, to be shown.
+    line: String,
+}
+
+impl Invoked {
+    /// Takes the arguments, the program's name first.
+    pub(crate) fn new(arguments: &[OsString]) -> Invoked {
+        let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+        let name = arguments.first().and_then(|path| Path::new(path).file_name());
+        let program = name.map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned());
+        Invoked { program, line: words.join(" ") }
+    }
+}
 
 /// Makes the first SIGINT or SIGTERM ask to stop and the second one end the process.
 fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {

@@ -1,5 +1,6 @@
 //! Runs plans: `ccplane run`.
 
+use super::qlog_file::{Follower, LiveTrace};
 use super::{SIGNALLED, print, print_json, stop_on_signals};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
@@ -91,7 +92,7 @@ pub(super) fn execute(
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<Ended, Failure> {
     let stop = stop_on_signals()?;
-    let mut agents = OwnAgents { located };
+    let mut agents = OwnAgents::new(located);
     let options = Options {
         results: results_path(directory, plan),
         force,
@@ -288,10 +289,21 @@ fn text(ended: &Ended, report: Option<&Path>) -> String {
 
 /// Starts agents as loops of this process, one for each run.
 pub(super) struct OwnAgents {
-    pub(super) located: Located,
+    located: Located,
+    /// A file for what the kernel's flows and their agent tell each other.
+    trace: Option<LiveTrace>,
 }
 
 impl OwnAgents {
+    pub(super) fn new(located: Located) -> OwnAgents {
+        OwnAgents { located, trace: None }
+    }
+
+    /// The same with a trace of the kernel's flows, of the last agent that is started.
+    pub(super) fn traced(self, trace: Option<LiveTrace>) -> OwnAgents {
+        OwnAgents { trace, ..self }
+    }
+
     /// Returns the core's rules, and the algorithms that they name.
     fn resolve(rules: &[AgentRule]) -> (Rules, Vec<Arc<dyn Algorithm>>) {
         let rule =
@@ -306,8 +318,8 @@ impl OwnAgents {
         (steered, algorithms)
     }
 
-    fn agent(own: OwnLoop, congestion: String) -> Box<dyn Agent> {
-        Box::new(OwnAgent { own: Some(own), congestion })
+    fn agent(own: OwnLoop, congestion: String, trace: Option<Follower>) -> Box<dyn Agent> {
+        Box::new(OwnAgent { own, congestion, _trace: trace })
     }
 
     /// The configuration of an agent that gets to the kernel's flows in this way alone, and what these flows choose.
@@ -338,7 +350,8 @@ impl Agents for OwnAgents {
             false => OwnLoop::start(&located, &steered, &algorithms),
         };
         let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
-        Ok(OwnAgents::agent(kernel, congestion))
+        let trace = self.trace.as_ref().map(|trace| trace.follow(&kernel)).transpose()?;
+        Ok(OwnAgents::agent(kernel, congestion, trace))
     }
 
     fn embed(
@@ -352,7 +365,8 @@ impl Agents for OwnAgents {
         let started =
             OwnLoop::start_embedded(&self.located, &steered, &algorithms, make(waker), woken, learns);
         // Flows of this process choose no congestion control.
-        Ok(OwnAgents::agent(started.map_err(|failure| BoxError::from(failure.message()))?, String::new()))
+        let own = started.map_err(|failure| BoxError::from(failure.message()))?;
+        Ok(OwnAgents::agent(own, String::new(), None))
     }
 
     fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Companion>, BoxError> {
@@ -371,9 +385,10 @@ fn steered_by(record: &FlowRecord) -> String {
 }
 
 struct OwnAgent {
-    /// The agent's loop; `None` once it is stopped.
-    own: Option<OwnLoop>,
+    own: OwnLoop,
     congestion: String,
+    /// Dropped after the loop, with which its records end.
+    _trace: Option<Follower>,
 }
 
 impl Agent for OwnAgent {
@@ -382,7 +397,7 @@ impl Agent for OwnAgent {
     }
 
     fn flows(&mut self) -> Vec<AgentFlow> {
-        let flows = self.own.as_ref().map(OwnLoop::flows).unwrap_or_default();
+        let flows = self.own.flows();
         let steered = |r: &FlowRecord| AgentFlow {
             local: r.local,
             remote: r.remote,
@@ -396,6 +411,6 @@ impl Agent for OwnAgent {
     }
 
     fn reports(&mut self) -> u64 {
-        self.own.as_ref().map_or(0, OwnLoop::reports)
+        self.own.reports()
     }
 }

@@ -32,4 +32,32 @@ fn a_drawn_share_runs_in_the_kernel() {
     }
     let check = &report["criteria"][0]["checks"][1];
     assert_eq!((check["set"].as_str(), check["live"]["cases"].as_u64()), (Some("blackout"), Some(1)));
+    repeated(&home, live[0]["command"].as_str().unwrap(), &names);
+}
+
+/// The command that a live cell names runs its case in the kernel again, by the same contenders, and traces the program's flow.
+fn repeated(home: &Home, command: &str, names: &[&str]) {
+    let (_, arguments) = command.split_once(" evaluate ").unwrap();
+    let more = ["--json", "--qlog", "case.qlog"];
+    let arguments = [&["evaluate"], &arguments.split(' ').collect::<Vec<_>>()[..], &more].concat();
+    let done = home.command(&arguments).current_dir(home.dir()).output().unwrap();
+    assert!(done.status.success(), "{command}: {}", stderr(&done));
+    let cells: Vec<Value> = stdout(&done).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let name = |cell: &Value| match (cell["datapath"].as_str().unwrap(), cell["algorithm"].as_str().unwrap())
+    {
+        ("kernel", algorithm) => format!("kernel {algorithm}"),
+        ("ebpf", algorithm) => algorithm.to_owned(),
+        other => panic!("{other:?} is not live"),
+    };
+    let mut played: Vec<String> = cells.iter().map(name).collect();
+    played.sort_unstable();
+    assert_eq!(played, names);
+    let trace = std::fs::read_to_string(home.dir().join("case.qlog")).unwrap();
+    let records: Vec<Value> =
+        trace.lines().map(|line| serde_json::from_str(line.trim_start_matches('\u{1e}')).unwrap()).collect();
+    // The kernel's own algorithms have no agent, so that the only flows in the trace are of the program.
+    assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
+    assert!(records[0]["trace"]["common_fields"]["reference_time"].as_f64().unwrap() > 0.0);
+    let metrics = records.iter().filter(|record| record["name"] == "recovery:metrics_updated").count();
+    assert!(metrics > 10 && trace.contains("copa"), "{metrics} records of {}", records.len());
 }

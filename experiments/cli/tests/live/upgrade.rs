@@ -264,8 +264,12 @@ fn new_slots_begin_with_what_an_earlier_agent_learned() {
     assert_eq!(begins_with(&home).1, kept.hash().to_string());
     home.configure(&format!("{LEARNS}\"off\"\n"));
     assert_eq!(begins_with(&home).1, shipped);
-    home.configure(&format!("{LEARNS}\"outside\"\n"));
-    fs::write(folder.join("aurora.active"), "version 2").unwrap();
+    // A folder that is configured takes over what is in the run directory.
+    let state = home.path("state");
+    home.configure(&format!("{LEARNS}\"outside\"\nlearn.folder = \"{}\"\n", state.display()));
+    assert_eq!(begins_with(&home).1, kept.hash().to_string());
+    assert!(state.join("aurora.active").exists() && !folder.join("aurora.active").exists());
+    fs::write(state.join("aurora.active"), "version 2").unwrap();
     let (_agent, begun) = begins_with(&home);
     assert_eq!(begun, shipped);
     let said = "what an earlier agent learned is not used: flows begin with the shipped snapshot";

@@ -64,10 +64,11 @@ fn criteria_are_listed_and_cases_shown_and_drawn() {
 
 #[test]
 fn what_there_is_not_is_refused() {
-    let refused: [(&[&str], &str); 4] = [
+    let refused: [(&[&str], &str); 5] = [
         (&["none"], "no algorithm is called `none`"),
         (&["reno", "--case", "none/1"], "`none/1` names no case"),
         (&["reno", "--criterion", "none"], "no criterion is called `none`"),
+        (&["reno", "--case", "incast/0", "--show", "--live", "1"], "cannot be used with"),
         (&[], "required"),
     ];
     let directory = tempfile::tempdir().unwrap();
@@ -78,4 +79,14 @@ fn what_there_is_not_is_refused() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(done.status.code() == Some(2) && said.contains(why), "{arguments:?}: {said}");
     }
+}
+
+/// The page of the repository's reports says that there are none exactly where there are none.
+#[test]
+fn the_page_of_reports_says_whether_there_are_any() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../evaluations");
+    let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let has_reports = names.iter().any(|path| path.extension().is_some_and(|ending| ending == "json"));
+    let page = fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    assert_eq!(page.contains("There are none yet"), !has_reports, "{names:?}");
 }

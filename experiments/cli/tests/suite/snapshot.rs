@@ -122,7 +122,7 @@ fn a_network_from_elsewhere_becomes_a_snapshot() {
         refused(dir, &[&build[..], &[&format!("{models}{name}"), "--algorithm", "aurora"]].concat())
     };
     assert!(onnx("refused-softmax.onnx").contains("operator Softmax (node `/b/Softmax`)"));
-    assert!(onnx("torch.onnx").contains("30 features for 6 inputs"));
+    assert!(onnx("torch-sequential.onnx").contains("30 features for 6 inputs"));
     assert!(
         refused(dir, &[&build[..], &["p.snapshot", "--algorithm", "aurora"]].concat())
             .contains("neither in .onnx")

@@ -39,8 +39,8 @@ class Flow(Protocol):
 class Algorithm(ABC):
     """A congestion control algorithm: fold programs, which decide on each ACK, and this class, which hears their reports.
 
-    An exception ends its say over the flow: the flow goes on under its datapath's native algorithm, the flow's record names
-    the exception, and `errors` keeps the traceback.
+    An exception ends its say over the flow: the flow goes on under its datapath's native algorithm, the flow's record and the
+    agent's log name the exception, and `errors` keeps the traceback.
     """
 
     #: As plans and rules spell it: a-z, 0-9, `-`, `_`.

@@ -60,7 +60,8 @@ class Evaluation:
     converged: bool
     #: The measure that says so, a finite number, which the agent's decision log shows.
     stability: float
-    #: (rows) float32: the policy's mean actions on the observations that were asked for.
+    #: (rows) float32: the policy's mean actions on the observations that were asked for. They are not sent: the agent computes what an
+    #: offered policy does on the states of its flows itself.
     outputs: NDArray[np.float32]
 
 

@@ -104,6 +104,8 @@ def recipe(path: str | PathLike[str]) -> Recipe:
     made = Recipe(**_checked(Recipe, table | {"ppo": Ppo(**ppo)}, ""))
     if made.trainer not in TRAINERS:
         raise RecipeError(f"trainer = {made.trainer!r}; there are {', '.join(TRAINERS)}")
+    if made.algorithm == "neural":
+        raise RecipeError("neural is fitted to labels, not to rewards: `ccplane train --algorithm neural` trains it")
     if made.algorithm not in HIDDEN:
         raise RecipeError(f"algorithm = {made.algorithm!r}; there are {', '.join(HIDDEN)}")
     for key in sorted(given & OF_OTHERS if made.trainer == "ppo" else ()):

@@ -1,6 +1,7 @@
 """Algorithms in Python: what they do is what the same program does without them; their exceptions harm no flow."""
 
 import gc
+import json
 import pickle
 import weakref
 
@@ -79,8 +80,8 @@ def test_reports_say_what_the_datapath_measured(reno):
     assert 0.98 < acked / run["flows"][0]["acked_bytes"] <= 1
 
 
-@pytest.mark.parametrize("where", ["flow", "report", "field"])
-def test_an_exception_hands_the_flow_back_and_is_shown(where, reno):
+@pytest.mark.parametrize("where", ["flow", "report"])
+def test_an_exception_hands_the_flow_back_and_is_kept(where, reno):
     class Fails(ccplane.Algorithm):
         name = f"py-fails-{where}"
         programs = reno.Reno.programs
@@ -94,21 +95,43 @@ def test_an_exception_hands_the_flow_back_and_is_shown(where, reno):
 
         def on_report(self, now_us, program, report, control):
             self.reports += 1
-            if where == "field":
-                control.update(Nothing=1)
-            elif self.reports > 20:
+            if self.reports > 20:
                 raise KeyError("no such luck")
 
     fails = Fails()
     (run,) = ccplane.simulate(plan(fails.name), [fails])
-    # The native algorithm carries the flow on.
-    assert run["flows"][0]["throughput_bps"] > 6e6 or where == "field"
-    if where == "field":
-        assert fails.errors == []
-    else:
-        assert len(fails.errors) == 1 and "KeyError: 'no such luck'" in fails.errors[0]
-        assert "test_algorithms.py" in fails.errors[0], "the traceback says where"
-    assert fails.reports == {"flow": 0, "report": 21}.get(where, fails.reports)
+    # The native algorithm carries the flow on; the class's own program would leave it at its first window.
+    assert run["flows"][0]["throughput_bps"] > 6e6
+    assert len(fails.errors) == 1 and "KeyError: 'no such luck'" in fails.errors[0]
+    assert "test_algorithms.py" in fails.errors[0], "the traceback says where"
+    assert fails.reports == {"flow": 0, "report": 21}[where]
+
+
+def test_a_field_that_is_not_there_changes_nothing(reno):
+    def asking(**fields):
+        class Asks(ccplane.Algorithm):
+            name = "py-asks"
+            programs = reno.Reno.programs
+            reports = 0
+
+            def flow(self, info, control):
+                control.set_program("rounds", Cwnd=20 * info["mss_bytes"])
+                return self
+
+            def on_report(self, now_us, program, report, control):
+                self.reports += 1
+                if fields:
+                    control.update(**fields)
+
+        asks = Asks()
+        (run,) = ccplane.simulate(plan("py-asks"), [asks])
+        return run["flows"][0], asks
+
+    (refused, wrong), (plain, right), (slowed, _) = asking(Nothing=1), asking(), asking(Cwnd=6000)
+    for figure in ("acked_bytes", "throughput_bps", "lost_pkts", "rtt_us", "series"):
+        assert refused[figure] == plain[figure], figure
+    assert wrong.reports == right.reports > 100 and wrong.errors == []
+    assert slowed["throughput_bps"] < 0.6 * plain["throughput_bps"], "one that is there changes what the flow does"
 
 
 def test_a_bandit_finds_the_rate_that_the_link_carries(bandit):
@@ -184,6 +207,21 @@ def test_the_command_takes_them(capfd, tmp_path, reno):
     assert ccplane.command(arguments, [reno.Reno()]) == 0
     assert "py-reno" in capfd.readouterr().out
     assert "py-reno" in (tmp_path / "league.jsonl").read_text()
+
+
+def test_an_evaluation_names_the_commands_that_repeat_it(capfd, tmp_path, reno):
+    arguments = ["evaluate", "py-reno", "--criterion", "constrained", "--cases", "1", "--results", tmp_path]
+    assert ccplane.command(arguments, [reno.Reno()]) == 0
+    report = json.loads((tmp_path / "py-reno.json").read_text())
+    assert report["provenance"]["command"] == "ccplane evaluate py-reno --cases 1 --criterion constrained"
+    (case,) = report["cases"]
+    assert case["command"] == "ccplane evaluate py-reno --case constrained/0"
+    assert case["command"] in (tmp_path / "py-reno.html").read_text()
+    capfd.readouterr()
+    assert ccplane.command([*case["command"].split()[1:], "--json"], [reno.Reno()]) == 0
+    cells = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [cell["algorithm"] for cell in cells] == ["py-reno", "reno", "cubic", "bbr"]
+    assert {cell["algorithm"]: cell["figures"] for cell in cells} == case["contenders"]
 
 
 def test_leagues_are_the_commands(tmp_path, reno):

@@ -118,6 +118,8 @@ def test_the_leagues_links_are_environments():
 def test_what_is_wrong_is_refused():
     with pytest.raises(ValueError, match="nothing is learned for `reno`"):
         ccplane.Env("reno")
+    with pytest.raises(ValueError, match="neural is fitted to labels, not to rewards"):
+        ccplane.Env("neural")
     with pytest.raises(ValueError, match="rate_mbit"):
         ccplane.Env(links={"family": "real", "rate_mbit": [5, 1]})
     with pytest.raises(ValueError, match="unknown field"):

@@ -1,9 +1,6 @@
 """Learners in a process of their own: what they are told, and what they offer, by the agent's messages."""
 
-import contextlib
 import json
-import os
-import signal
 import socket
 import struct
 import subprocess
@@ -82,15 +79,6 @@ def test_a_process_adapts_and_offers_when_it_has_converged(agent, root, tmp_path
     send(stream, b"D", json.dumps({"verdict": "promoted", "why": "", "offered": True}).encode())
     stream.shutdown(socket.SHUT_WR)
     assert process.wait(60) == 0, "the agent has ended, and so does it"
-
-
-def test_a_process_may_be_killed(agent):
-    stream, process = agent
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    # What it had not read yet is reset.
-    with contextlib.suppress(ConnectionResetError):
-        assert stream.recv(1) == b""
 
 
 def test_batches_have_the_shapes_that_they_say(tmp_path):

@@ -59,6 +59,7 @@ def test_recipes_say_what_is_wrong(tmp_path):
     assert "links" in refused('[links]\nfamily = "real"')
     assert refused("environments = 4").startswith("environments: ")
     assert refused("[ppo]\ngamma = 0.9").startswith("ppo: ")
+    assert "`ccplane train --algorithm neural`" in refused('algorithm = "neural"')
 
 
 def test_our_own_trainer_trains_by_a_recipe(tmp_path):

@@ -1,5 +1,7 @@
 """Makes the models beside this file with Python's onnx and safetensors' layout, and what onnx's own evaluator says that they compute.
 
+Those that torch itself exported come from export.py.
+
     python make.py      # needs onnx and numpy; the same bytes each time
 """
 
@@ -108,7 +110,7 @@ def state_dict():
 def main():
     observations = RNG.uniform(-1, 1, (16, INPUTS)).astype(np.float32)
     expected = {"observations": observations.tolist(), "outputs": {}}
-    for name, made in [("torch", torch_like()), ("keras", keras_like())]:
+    for name, made in [("like-torch", torch_like()), ("like-keras", keras_like())]:
         onnx.checker.check_model(made)
         (HERE / f"{name}.onnx").write_bytes(made.SerializeToString(deterministic=True))
         evaluator = ReferenceEvaluator(made)

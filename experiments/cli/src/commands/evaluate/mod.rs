@@ -1,30 +1,26 @@
 //! `ccplane evaluate`: algorithms by the criteria of RFC 9743.
 
-mod trace;
+mod one;
 
 use super::run::OwnAgents;
-use super::{print, print_json};
+use super::{Invoked, SIGNALLED, print, print_json, stop_on_signals};
 use crate::cli::EvaluateArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_core::Companion;
 use ccplane_evaluation::{
-    CRITERIA, Case, Cell, ConformanceCase, Conformed, Contender, Criterion, Evaluation, EvaluationError,
-    Ground, Kind, LiveConfig, Metric, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform,
-    contenders, live, live_cases, page, play, text,
+    CRITERIA, Case, Cell, ConformanceCase, Conformed, Criterion, Evaluation, EvaluationError, Ground, Kind,
+    LiveConfig, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform, contenders, live,
+    live_cases, page, play, text,
 };
-use ccplane_runner::experiment::agents::NoAgents;
-use ccplane_runner::experiment::{self, ExperimentError, Options, Progress};
+use ccplane_runner::experiment::{ExperimentError, Progress};
 use ccplane_runner::{host, missing_for_links};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use one::One;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::Trace;
 
 /// Cases of each set with `--quick`.
 const QUICK_CASES: u32 = 4;
@@ -33,10 +29,12 @@ const RUNS_PER_LINE: usize = 100;
 /// Links of the comparison with the kernel's algorithm, and runs of both on each; fewer with `--quick`.
 const CONFORMANCE: (u32, u32) = (4, 4);
 const QUICK_CONFORMANCE: (u32, u32) = (3, 2);
-/// The exit code of a process that a signal has stopped.
-const SIGNALLED: u8 = 130;
 
-pub(crate) fn evaluate(args: &EvaluateArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+pub(crate) fn evaluate(
+    args: &EvaluateArgs,
+    invoked: &Invoked,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<ExitCode, Failure> {
     ccplane_agent::agent::log_if_asked();
     if args.list {
         return print(&list()).map(|()| ExitCode::SUCCESS);
@@ -46,29 +44,31 @@ pub(crate) fn evaluate(args: &EvaluateArgs, algorithms: &[Arc<dyn Algorithm>]) -
     let ground = Ground { algorithms, traces: &traces };
     if let Some(case) = &args.case {
         let case: Case = case.parse().map_err(Failure::input)?;
-        return names.iter().try_for_each(|name| one(args, case, name, ground)).map(|()| ExitCode::SUCCESS);
+        // Those after one that was stopped or failed are left.
+        for name in &names {
+            let code = One { args, case, name, ground, invoked }.again()?;
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let criteria = criteria(args).map_err(Failure::input)?;
     let missing = if args.live > 0.0 { missing_for_links() } else { Vec::new() };
     if !missing.is_empty() {
         return Err(Failure::runtime(ExperimentError::Missing(missing)));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The first one asks, the second one ends.
-        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_on_signals()?;
     let cells = args.cells.clone().unwrap_or_else(|| args.results.join("cells.jsonl"));
     let store = Store::open(&cells, args.force).map_err(Failure::runtime)?;
-    let here = host::here(command_line());
-    let session = Session { args, criteria, ground, store: &store, stop: &stop, here };
+    let here = host::here(invoked.line.clone());
+    let session = Session { args, invoked, criteria, ground, store: &store, stop: &stop, here };
     let mut evaluations = Vec::new();
     for name in &names {
         match session.evaluate(name)? {
             Some(evaluation) => evaluations.push(evaluation),
             None => {
-                eprintln!("ccplane: interrupted; to go on: {}", command_line());
+                eprintln!("ccplane: interrupted; to go on: {}", invoked.line);
                 return Ok(ExitCode::from(SIGNALLED));
             }
         }
@@ -77,10 +77,6 @@ pub(crate) fn evaluate(args: &EvaluateArgs, algorithms: &[Arc<dyn Algorithm>]) -
         fs::write(args.results.join("summary.md"), text::summary(&evaluations))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn command_line() -> String {
-    std::env::args().collect::<Vec<_>>().join(" ")
 }
 
 /// The algorithms that were asked for, all of them there.
@@ -123,6 +119,7 @@ fn list() -> String {
 /// An evaluation at work.
 struct Session<'a> {
     args: &'a EvaluateArgs,
+    invoked: &'a Invoked,
     criteria: Vec<&'static Criterion>,
     ground: Ground<'a>,
     store: &'a Store,
@@ -197,7 +194,7 @@ impl Session<'_> {
         if self.args.live == 0.0 {
             return Ok(Some(cells));
         }
-        let mut agents = OwnAgents { located: self.args.place.locate(None)? };
+        let mut agents = OwnAgents::new(self.args.place.locate(None)?);
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
         let config = self.live_config(&directory, &stopped);
         for case in live_cases(cases, self.args.live, name, self.ground) {
@@ -218,7 +215,7 @@ impl Session<'_> {
         if self.args.live == 0.0 || !is_comparable {
             return Ok(Conforming::NotAsked);
         }
-        let mut agents = OwnAgents { located: self.args.place.locate(None)? };
+        let mut agents = OwnAgents::new(self.args.place.locate(None)?);
         let (directory, stopped) = (self.args.results.join("live"), || self.stopped());
         let config = self.live_config(&directory, &stopped);
         let (links, repeats) = if self.args.quick { QUICK_CONFORMANCE } else { CONFORMANCE };
@@ -237,7 +234,8 @@ impl Session<'_> {
 
     fn provenance(&self, name: &str) -> Provenance {
         // What makes this report alone, whatever else the command evaluates.
-        let mut command = format!("{} evaluate {name}", program());
+        let program = &self.invoked.program;
+        let mut command = format!("{program} evaluate {name}");
         if self.args.quick {
             command.push_str(" --quick");
         } else {
@@ -253,7 +251,7 @@ impl Session<'_> {
             version: self.here.version.clone(),
             commit: self.here.git_commit.clone(),
             command,
-            program: program(),
+            program: program.clone(),
             cases: self.count(),
             live_share: self.args.live,
         }
@@ -282,65 +280,52 @@ enum Conforming {
     Done(Conformed),
 }
 
-/// The name of this command: that of an outside crate has its own.
-fn program() -> String {
-    let path = std::env::args().next().unwrap_or_default();
-    Path::new(&path)
-        .file_name()
-        .map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use ccplane_evaluation::Figures;
+    use ccplane_results::Datapath;
+    use clap::Parser;
 
-/// Repeats one case: prints its plan, draws it, or prints what each contender did.
-fn one(args: &EvaluateArgs, case: Case, name: &str, ground: Ground<'_>) -> Result<(), Failure> {
-    let contenders = contenders(name);
-    if args.show {
-        return print(&case.text(&contenders));
-    }
-    if args.plots {
-        return plots(args, case, &contenders, ground);
-    }
-    let mut trace = args.qlog.as_deref().map(Trace::create).transpose()?;
-    let mut cells = Vec::new();
-    for contender in contenders {
-        // The algorithm comes first, and alone is traced.
-        let watch = trace.as_mut().filter(|_| cells.is_empty()).map(|trace| trace as &mut dyn Companion);
-        cells.push(Play { case, contender }.play_beside(ground, watch).map_err(Failure::runtime)?);
-    }
-    trace.map_or(Ok(()), Trace::finish)?;
-    if args.json {
-        return cells.iter().try_for_each(print_json);
-    }
-    let metrics: BTreeSet<Metric> =
-        CRITERIA.iter().flat_map(|c| c.checks()).filter(|c| c.set == case.set()).map(|c| c.metric).collect();
-    let header: Vec<&str> = std::iter::once("algorithm").chain(metrics.iter().map(|m| m.title().0)).collect();
-    let row = |cell: &Cell| {
-        let value = |metric: &Metric| {
-            let value = metric.value(&cell.figures);
-            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3} {}", metric.title().1))
+    /// The commands that a report names select its cells: simulated ones in the simulator, live ones in the kernel.
+    #[test]
+    fn a_cells_command_selects_its_case_in_its_world() {
+        let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
+        let ground = Ground { algorithms: &algorithms, traces: &traces };
+        let cell = |datapath| Cell {
+            case: "blackout/0".to_owned(),
+            algorithm: "copa".to_owned(),
+            datapath,
+            digest: String::new(),
+            figures: Figures::default(),
         };
-        std::iter::once(cell.algorithm.clone()).chain(metrics.iter().map(value)).collect()
-    };
-    let plan =
-        case.plan(&[Contender::simulated(name)], ground.algorithms, ground.traces).map_err(Failure::input)?;
-    let link = plan.scenarios.first().map(|s| s.link.to_string()).unwrap_or_default();
-    let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
-    print(&format!("{case}: {link}\n{}", super::table(&header, &rows)))
-}
+        let (simulated, live) = ([cell(Datapath::Sim)], [cell(Datapath::Ebpf)]);
+        let provenance = Provenance { program: "ccplane".to_owned(), ..Provenance::default() };
+        let evaluation = Evaluation::new("copa", &[], (&simulated, &live), None, provenance, ground).unwrap();
+        let selected = |command: &str| {
+            let parsed = Cli::try_parse_from(command.split(' ')).unwrap().command;
+            let Command::Evaluate(args) = parsed else { panic!("{command}") };
+            let case: Case = args.case.unwrap().parse().unwrap();
+            (args.algorithms, case.to_string(), args.live > 0.0)
+        };
+        let of = |is_live| (vec!["copa".to_owned()], "blackout/0".to_owned(), is_live);
+        assert_eq!((evaluation.cases.len(), evaluation.live.len()), (1, 1));
+        assert_eq!(selected(&evaluation.cases[0].command), of(false));
+        assert_eq!(selected(&evaluation.live[0].command), of(true));
+    }
 
-/// Runs one case as `ccplane run` does, and draws it.
-fn plots(
-    args: &EvaluateArgs,
-    case: Case,
-    contenders: &[Contender],
-    ground: Ground<'_>,
-) -> Result<(), Failure> {
-    let plan = case.plan(contenders, ground.algorithms, ground.traces).map_err(Failure::input)?;
-    let name = case.to_string().replace('/', "-");
-    let results: PathBuf = args.results.join(format!("{name}.jsonl"));
-    let options = Options { results, force: true, command: command_line() };
-    let (mut agents, mut progress) = (NoAgents, Progress::stderr());
-    let ended = experiment::run(&plan, &options, ground.algorithms, &mut agents, &|| false, &mut progress)
-        .map_err(Failure::runtime)?;
-    let files = ccplane_report::experiment::write(&ended.results, &args.results, &name);
-    print(&format!("{}\n", files.map_err(Failure::runtime)?.html.display()))
+    /// An outside crate's program goes by its own name, and one inside another process by the name that it is given.
+    #[test]
+    fn a_program_is_named_by_its_arguments() {
+        let invoked = |words: &[&str]| {
+            let words: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
+            let Invoked { program, line } = Invoked::new(&words);
+            (program, line)
+        };
+        let of = |program: &str, line: &str| (program.to_owned(), line.to_owned());
+        assert_eq!(invoked(&["/a/b/tide", "evaluate", "tide"]), of("tide", "/a/b/tide evaluate tide"));
+        assert_eq!(invoked(&["ccplane", "evaluate"]), of("ccplane", "ccplane evaluate"));
+        assert_eq!(invoked(&[]), of("ccplane", ""));
+    }
 }
