@@ -23,6 +23,7 @@ mod play;
 mod queue;
 mod record;
 mod recorder;
+mod recordings;
 mod replay;
 mod setting;
 mod thresholds;

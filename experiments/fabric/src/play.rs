@@ -101,6 +101,7 @@ fn trial(plan: &FabricPlan, group: &Group, load_ppm: u32, split: Split, seed: u6
         structure: group.structure(fabric.shape.hosts()),
         fabric,
         sizes: group.sizes.clone(),
+        playback: group.playback.clone(),
         load_ppm,
         split,
         seed,

@@ -7,7 +7,8 @@ use ccplane_algs::{
 };
 use ccplane_core::NATIVE;
 use ccplane_fabric::{Fabric, Outcome, Trial, Uplinks};
-use ccplane_netsim::workload::{FlowSizes, PPM, Split, Structure};
+use ccplane_netsim::workload::recorded::{Recording, Unit};
+use ccplane_netsim::workload::{FlowSizes, PPM, Playback, Split, Structure};
 use std::sync::Arc;
 
 /// Web search flows of up to 5 MB between eight hosts at 10 Gb/s.
@@ -17,6 +18,7 @@ fn trial(predictable_ppm: u32, flows: usize, seed: u64) -> Trial {
         sizes: FlowSizes::web_search().at_most(5_000_000),
         load_ppm: 700_000,
         structure: Structure::new(8, predictable_ppm),
+        playback: None,
         split: Split::Validation,
         seed,
         warm_up_flows: 20,
@@ -71,6 +73,22 @@ fn no_packet_overtakes_one_of_its_flow_though_priorities_and_paths_change() {
     // The runs are no runs of packets that are all alike.
     let alike = over(Uplinks::Even, 100, 1).run(&[], NATIVE).unwrap();
     assert!(even.digest != alike.digest && failed.digest != even.digest);
+}
+
+#[test]
+fn recorded_flows_cross_a_fabric_in_their_own_sizes() {
+    let recording = include_str!("../../traces/recordings/shuffle.jsonl");
+    let recording = Recording::parse(recording).unwrap();
+    let sizes: Vec<u64> = recording.transfers(Unit::Connection).iter().map(|t| t.bytes).collect();
+    let playback = Some(Playback::new(&recording).unwrap());
+    let trial = Trial { playback, ..trial(0, 120, 1) };
+    let outcome = run(&trial, Size::default());
+    assert_eq!(outcome.completions.len(), 120);
+    for flow in &outcome.completions {
+        assert!(flow.completion_ns.is_some() && sizes.contains(&flow.arrival.bytes), "{flow:?}");
+    }
+    assert_eq!(outcome, run(&trial, Size::default()));
+    assert_eq!(outcome.overtaking, 0);
 }
 
 #[test]
