@@ -440,8 +440,9 @@ fn check(source: Source, folder: &Path) -> Result<FabricPlan, Problem> {
     Ok(plan)
 }
 
-/// The groups of a plan: each distribution of sizes with each degree to which sizes repeat, or with each state of the uplinks; each
-/// recording once, or with each state.
+/// The groups of a plan: each distribution of sizes with each degree to which sizes repeat, or with each state of the uplinks.
+///
+/// A recording is one group of flow scheduling, and one with each state of load balancing.
 fn groups(kind: Kind, source: &Source, folder: &Path) -> Result<Vec<Group>, Problem> {
     let (unasked, is_given) = match kind {
         Kind::Scheduling => ("uplinks", !source.uplinks.is_empty()),

@@ -1,4 +1,6 @@
-//! A DPDK port that serves, at the far end of a cable of its own: the kernel must not have its address, and it keeps its interface.
+//! A DPDK port that serves, at the far end of a cable of its own.
+//!
+//! The kernel must not have the port's address, and the interface is the port's for as long as it is open.
 
 use std::io;
 use std::net::SocketAddr;
