@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod packets_lab;
+mod packets_measures;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -511,13 +512,13 @@ fn flows_beyond_the_table_are_left_as_they_are() {
 fn what_earlier_flows_sent_is_known() {
     let Some(lab) = Lab::new("pk-peers") else { return };
     let mut datapath = lab.attach(lab.options());
-    let source = "(hook send) (def (Report (flows 0) (one 0) (two 0) (three 0) (gap 0) (local 0) (remote 0) (waits 0) (bytes 0)))
+    let source = "(hook send) (def (Report (flows 0) (one 0) (two 0) (three 0) (four 0) (gap 0) (local 0) (remote 0) (waits 0) (bytes 0)))
         (when true
           (:= Report.flows Peer.flows) (:= Report.one Peer.size_1) (:= Report.two Peer.size_2)
-          (:= Report.three Peer.size_3) (:= Report.gap Peer.gap_us) (:= Report.local Flow.local_port)
+          (:= Report.three Peer.size_3) (:= Report.four Peer.size_4) (:= Report.gap Peer.gap_us) (:= Report.local Flow.local_port)
           (:= Report.remote Flow.remote_port) (:= Report.waits Flow.bytes_waiting) (:= Report.bytes Packet.bytes) (report))";
     datapath.install(A, &compile(source)).unwrap();
-    let sizes = [3000, 70_000, 10];
+    let sizes = [3000, 70_000, 10, 500, 9000];
     for (n, size) in sizes.into_iter().enumerate() {
         let mut flow = lab.flow(RECEIVER_V4, 4242);
         let id = steer(&mut datapath, &mut flow, A);
@@ -527,11 +528,11 @@ fn what_earlier_flows_sent_is_known() {
             _ => None,
         });
         let before = |back: usize| n.checked_sub(back).map_or(0, |n| sizes[n] as i64);
-        assert_eq!(values[..4], [n as i64, before(1), before(2), before(3)]);
-        assert!(n == 0 || values[4] > 0, "{values:?}");
-        assert_eq!(values[5..7], [i64::from(flow.local().port()), 4242]);
+        assert_eq!(values[..5], [n as i64, before(1), before(2), before(3), before(4)]);
+        assert!(n == 0 || values[5] > 0, "{values:?}");
+        assert_eq!(values[6..8], [i64::from(flow.local().port()), 4242]);
         // The first packet after the byte that named the flow carries all, or the first of several.
-        assert!(values[8] > 0 && values[7] + values[8] < size as i64, "{values:?}");
+        assert!(values[9] > 0 && values[8] + values[9] < size as i64, "{values:?}");
         flow.end();
         wait_for(&mut datapath, "Closed", |e| (*e == Event::Closed { flow: id }).then_some(()));
     }
