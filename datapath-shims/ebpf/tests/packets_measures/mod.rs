@@ -55,7 +55,7 @@ fn program() -> Program {
     )
 }
 
-/// What is known of a path.
+/// The measures of one path.
 #[derive(Clone, Copy, Debug)]
 struct OfPath {
     rtt_us: i64,
