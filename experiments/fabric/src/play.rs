@@ -187,7 +187,7 @@ impl<'a> Player<'a> {
                 let oracle = self.prepared.get(&slot.group).map(|prepared| prepared.oracle);
                 Arc::new(oracle.ok_or(FabricError::NoSnapshot)?)
             }
-            Contender::Plb => Arc::new(Plb),
+            Contender::Plb => Arc::new(Plb::default()),
             Contender::LeastLoaded => Arc::new(PathInAgent::least_loaded()),
             Contender::PathAgent => Arc::new(PathInAgent::shipped().ok_or(FabricError::NoSnapshot)?),
             Contender::Path => Arc::new(Path::default()),
