@@ -302,9 +302,11 @@ fn flows_choose_a_path_where_they_start_and_routes_follow() {
         let parameters = if algorithm == "path" { "{ explore_permille = 1000 }" } else { "{}" };
         home.configure(&format!(
             "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\nlearn.mode = \"off\"\n\
-             [datapath.packets]\nmode = \"on\"\nname = \"cct_start{n}\"\ndevices = [\"{}\", \"{}\"]\n\
-             algorithm = \"{algorithm}\"\nparameters = {parameters}\ncgroup = \"/{name}\"\nmark_mask = 15\n\
-             paths = [{{ mark = {} }}, {{ mark = {} }}]\n",
+             datapath.packets.mode = \"on\"\ndatapath.packets.name = \"cct_start{n}\"\n\
+             datapath.packets.devices = [\"{}\", \"{}\"]\ndatapath.packets.algorithm = \"{algorithm}\"\n\
+             datapath.packets.parameters = {parameters}\ndatapath.packets.cgroup = \"/{name}\"\n\
+             datapath.packets.mark_mask = 15\n\
+             datapath.packets.paths = [{{ mark = {} }}, {{ mark = {} }}]\n",
             MultiPath::device(0),
             MultiPath::device(1),
             marks[0],
