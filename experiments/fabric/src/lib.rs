@@ -36,6 +36,7 @@ pub use fabric::{Fabric, FabricChange, service_port};
 pub use figures::{Figure, Interval, SizeClass, geometric_mean};
 pub use learning::{Deviation, Learned, LearningConfig, LearningError, alone, learn, sized, training_trial};
 pub use live::{Decides, LiveOutcome, LiveTrial, play_live};
+pub use omniscient::PathOracle;
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
 pub use pathing::{LearnedPaths, PathingConfig, learn_paths};

@@ -14,6 +14,8 @@ use std::path::Path;
 pub const PLANS: &[(&str, &str)] = &[
     ("flow-scheduling", include_str!("../../plans/flow-scheduling.toml")),
     ("load-balancing", include_str!("../../plans/load-balancing.toml")),
+    ("flow-scheduling-large", include_str!("../../plans/flow-scheduling-large.toml")),
+    ("load-balancing-large", include_str!("../../plans/load-balancing-large.toml")),
 ];
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
@@ -88,9 +90,13 @@ pub enum Contender {
     LeastLoaded,
     /// By a network that the agent asks.
     PathAgent,
+    /// The same, where the agent takes longer: [`FabricPlan::late_agent_latency_us`].
+    PathAgentLate,
     /// By the same network, which the datapath asks.
     Path,
-    /// By the true sizes of flows and what every link still has to carry.
+    /// By the true sizes of flows, what every link still has to carry, and which links are down.
+    PresentLoads,
+    /// By the same, and by when links will fail.
     KnownLoads,
 }
 
@@ -105,19 +111,32 @@ impl Contender {
         Contender::KnownSizes,
     ];
     /// Those that decide which path a flow takes.
-    pub const BALANCERS: [Contender; 6] = [
+    pub const BALANCERS: [Contender; 8] = [
         Contender::Ecmp,
         Contender::Plb,
         Contender::LeastLoaded,
         Contender::PathAgent,
+        Contender::PathAgentLate,
         Contender::Path,
+        Contender::PresentLoads,
         Contender::KnownLoads,
     ];
 
     /// Whether it can decide about flows of this machine: nobody knows what every link still has to carry, and the agent is as late
     /// as it is.
     pub fn runs_live(self) -> bool {
-        !matches!(self, Contender::SizeAgentLate | Contender::KnownLoads)
+        !matches!(
+            self,
+            Contender::SizeAgentLate
+                | Contender::PathAgentLate
+                | Contender::PresentLoads
+                | Contender::KnownLoads
+        )
+    }
+
+    /// Whether it differs from all others where the uplinks are these: there is nothing to foresee but failures.
+    pub fn differs_over(self, uplinks: Uplinks) -> bool {
+        self != Contender::PresentLoads || uplinks == Uplinks::Failed
     }
 
     /// As plans and reports spell it.
@@ -132,7 +151,9 @@ impl Contender {
             Contender::Plb => "plb",
             Contender::LeastLoaded => "least-loaded",
             Contender::PathAgent => "path-agent",
+            Contender::PathAgentLate => "path-agent-late",
             Contender::Path => "path",
+            Contender::PresentLoads => "oracle-present",
             Contender::KnownSizes | Contender::KnownLoads => "oracle",
         }
     }
@@ -337,6 +358,12 @@ impl FabricPlan {
         if is_recorded { &self.recorded_loads_percent } else { &self.loads_percent }
     }
 
+    /// The contenders that run in a group.
+    pub fn contenders_of(&self, group: usize) -> impl Iterator<Item = Contender> {
+        let uplinks = self.groups.get(group).map_or(Uplinks::Even, |group| group.uplinks);
+        self.contenders.iter().copied().filter(move |contender| contender.differs_over(uplinks))
+    }
+
     /// All runs, in their order.
     pub fn slots(&self) -> Vec<Slot> {
         let mut slots = Vec::with_capacity(self.runs());
@@ -344,7 +371,7 @@ impl FabricPlan {
             for group in 0..self.groups.len() {
                 for load_percent in self.loads_of(group).iter().copied() {
                     let slot = |contender| Slot { repeat, group, load_percent, contender };
-                    slots.extend(self.contenders.iter().copied().map(slot));
+                    slots.extend(self.contenders_of(group).map(slot));
                 }
             }
         }
@@ -375,8 +402,8 @@ impl FabricPlan {
 
     /// How many runs there are.
     pub fn runs(&self) -> usize {
-        let loads: usize = (0..self.groups.len()).map(|group| self.loads_of(group).len()).sum();
-        loads * self.contenders.len() * self.repeats as usize
+        let of_group = |group: usize| self.loads_of(group).len() * self.contenders_of(group).count();
+        (0..self.groups.len()).map(of_group).sum::<usize>() * self.repeats as usize
     }
 }
 
@@ -488,6 +515,7 @@ fn groups(kind: Kind, source: &Source, folder: &Path) -> Result<Vec<Group>, Prob
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn shipped(n: usize) -> FabricPlan {
         let (name, text) = PLANS[n];
@@ -497,6 +525,16 @@ mod tests {
     #[test]
     fn shipped_plans_have_all_contenders_and_another_repeat_count_replaces_their_own() {
         assert!(!is_fabric("title = \"kind = \\\"flow-scheduling\\\"\""));
+        for n in Kind::ALL.len()..PLANS.len() {
+            let large = shipped(n);
+            assert_eq!(PLANS[n].0, format!("{}-large", large.kind.name()));
+            assert_eq!((large.fabric.shape.hosts(), large.fabric.edge_bit_per_s), (64, 100_000_000_000));
+            assert_eq!(
+                (large.repeats, large.loads_percent.len(), &*large.contenders),
+                (1, 2, large.kind.contenders())
+            );
+            assert!(large.as_live(None).is_none());
+        }
         for (n, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!((kind_of(PLANS[n].1), PLANS[n].0), (Some(kind), kind.name()));
             let plan = shipped(n);
@@ -532,7 +570,7 @@ mod tests {
                 let loads = plan.loads_of(group);
                 assert_eq!(loads, if recorded.contains(&group) { &[70][..] } else { &[30, 50, 70, 90] });
                 let of_group = plan.slots().iter().filter(|slot| slot.group == group).count();
-                assert_eq!(of_group, loads.len() * plan.contenders.len() * plan.repeats as usize);
+                assert_eq!(of_group, loads.len() * plan.contenders_of(group).count() * plan.repeats as usize);
             }
             // They are no reason for twice as many runs.
             let added = recorded.len() * plan.contenders.len() * plan.repeats as usize;
@@ -555,7 +593,10 @@ mod tests {
         let quick = shipped(1).quick();
         let uplinks: Vec<Uplinks> = quick.groups.iter().map(|group| group.uplinks).collect();
         assert_eq!(uplinks, [Uplinks::Even, Uplinks::Slow, Uplinks::Failed]);
-        assert_eq!((quick.loads_percent.len(), quick.contenders.len(), quick.repeats), (2, 6, 1));
+        assert_eq!((quick.loads_percent.len(), quick.contenders.len(), quick.repeats), (2, 8, 1));
+        let present = quick.slots().into_iter().filter(|slot| slot.contender == Contender::PresentLoads);
+        let groups: BTreeSet<usize> = present.map(|slot| slot.group).collect();
+        assert_eq!(groups, BTreeSet::from([2]), "only where a link fails is there something to foresee");
     }
 
     #[test]
@@ -597,7 +638,10 @@ mod tests {
             assert!(unknown.contains("sizes[0]: no recording is called `ftp`"), "{unknown}");
             let load = refused(n, "recorded_load_percent = [70]", "recorded_load_percent = [99]");
             assert!(load.contains("recorded_load_percent[0]: is 99"), "{load}");
-            assert!(refused(n, "\"oracle\"", "\"seer\"").contains("contenders[5]: must be one of"));
+            assert!(
+                refused(n, "\"oracle\"", "\"seer\"")
+                    .contains(["contenders[5]: must be one of", "contenders[7]: must be one of"][n])
+            );
             assert!(refused(n, "rate_gbit = 10", "rate_mbit = 10").contains("rate_mbit"));
             assert!(refused(n, "kind = \"", "kind = \"no-").contains("kind: must be"));
             let paths = refused(n, "\npaths = ", "\npaths = 1");

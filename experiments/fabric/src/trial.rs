@@ -2,8 +2,7 @@
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
-use crate::omniscient::Omniscient;
-use crate::uplinks::Uplinks;
+use crate::omniscient::{Omniscient, PathOracle};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Companion, Config, Core, Counters, DatapathId, Rules, drive};
@@ -39,8 +38,8 @@ pub struct Trial {
     pub warm_up_flows: usize,
     /// Flows that are measured. The load stays until all of them have ended.
     pub flows: usize,
-    /// An oracle that chooses paths, and the uplinks that it knows of.
-    pub omniscient: Option<Uplinks>,
+    /// An oracle that chooses paths, if one does.
+    pub omniscient: Option<PathOracle>,
 }
 
 /// A measured flow.
@@ -128,7 +127,7 @@ impl Trial {
                 hosts.remember(&flow, past.bytes);
             }
         }
-        let oracle = self.omniscient.map(|uplinks| Omniscient::new(&self.fabric, uplinks));
+        let oracle = self.omniscient.map(|oracle| Omniscient::new(&self.fabric, oracle));
         let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle, companion };
         all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())

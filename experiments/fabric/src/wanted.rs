@@ -43,6 +43,9 @@ impl Verdict {
 
 /// The limits for a group: what can be learned there decides which.
 pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
+    // Nobody can foresee a failure.
+    let of_paths =
+        if group.uplinks == Uplinks::Failed { Contender::PresentLoads } else { Contender::KnownLoads };
     let (of, agents, oracle, (short, long)): (_, &[Contender], _, _) = match plan.kind {
         Kind::Scheduling => (
             Contender::Size,
@@ -51,7 +54,7 @@ pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
             LITEFLOW_SCHEDULING,
         ),
         Kind::Balancing => {
-            (Contender::Path, &[Contender::PathAgent], Contender::KnownLoads, LITEFLOW_BALANCING)
+            (Contender::Path, &[Contender::PathAgent, Contender::PathAgentLate], of_paths, LITEFLOW_BALANCING)
         }
     };
     let (nothing, everything) = match plan.kind {
