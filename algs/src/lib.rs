@@ -48,7 +48,7 @@ pub use mocc::{Mocc, MoccConfig};
 pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
 pub use nimbus::Nimbus;
 pub use path::{
-    JITTER_Q16, LeastLoaded, PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent,
+    AT_START, FLOWLET_GAP, JITTER_Q16, LeastLoaded, PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent,
     PathJudge, PathOutcome, PathSeen, Plb, SnapshotJudge,
 };
 pub use pias::{Demotions, Pias, THRESHOLDS};
@@ -116,7 +116,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
 pub fn on_packets() -> Vec<Arc<dyn Algorithm>> {
     let mut all: Vec<Arc<dyn Algorithm>> = vec![Arc::new(Pias::default()), Arc::new(Size::default())];
     all.extend(SizeInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
-    all.extend([Arc::new(Plb) as Arc<dyn Algorithm>, Arc::new(Path::default())]);
+    all.extend([Arc::new(Plb::default()) as Arc<dyn Algorithm>, Arc::new(Path::default())]);
     all.extend(PathInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
     all.push(Arc::new(PathInAgent::least_loaded()));
     all

@@ -8,20 +8,27 @@
 //! At the next decision and at the flow's end the program reports how long the last one took and what it carried: a contextual bandit,
 //! which learns from the paths that were taken. `explore` is the share of flows that take one at random.
 //!
+//! Where a path is a mark alone, routes lead only flows that start: with `at_start` another program chooses there, and the flow stays.
+//!
 //! # Placements
 //! - `path`: the datapath asks the network.
 //! - `path-agent`: the datapath reports what it measured, the agent asks the same snapshot by the same arithmetic and sets `wanted`. Until
 //!   that has arrived the flow is on the path of its hash. Any other [`Judge`](PathJudge) can be in its place, such as [`LeastLoaded`].
 
+mod choosing;
+mod programs;
+
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, Row};
 use ccplane_infer::Model;
 use ccplane_program::ir::MAX_PATHS;
 use ccplane_snapshot::{DeployOptions, Snapshot};
-use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use crate::size::log2_q16;
 use crate::usual::UsualTimes;
+use choosing::Choosing;
+
+pub use choosing::{AT_START, FLOWLET_GAP};
 
 /// The slot that its program asks.
 const SLOT: u8 = 5;
@@ -234,155 +241,6 @@ impl PathJudge for LeastLoaded {
     }
 }
 
-// Programs
-
-/// How both programs begin: what a flowlet does between its first packets, and the outcome of the decision before.
-const BEGIN: &str = "
-(when (&& (>= decided_us 0) (&& (< Flow.gap_us flowlet_us) (> Packet.bytes 0))) (:= DecideAt +infinity))
-(when true
-    (:= Report.elapsed_us (if (>= decided_us 0) (- Now decided_us)))
-    (:= Report.bytes (if (>= decided_us 0) (- Flow.bytes_sent decided_bytes)))
-    (:= decided_us Now)
-    (:= decided_bytes Flow.bytes_sent)
-    (:= DecideAt +infinity)
-    (:= pick (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
-    (fallthrough)
-)
-(when (== Packet.bytes 0) (:= Report.ended 1) (report))
-";
-
-/// The program that asks the network.
-fn source() -> String {
-    let (report, candidates) = (PATH_FEATURES.join(" 0) ("), PATH_FEATURES.map(|name| format!("c_{name}")));
-    let mut text = format!(
-        "# A network scores each path; the flow takes the one of the least score. path.rs says what the registers are.
-(hook send)
-(def (Report ({report} 0) (elapsed_us 0) (bytes 0) (ended 0) (action 0) (snapshot 0))
-    (flowlet_us 500) (explore 0) (jitter 0)
-    (decided_us -1) (decided_bytes 0) (pick 0) (exploring 0) (score 0) (best 0) (least +infinity) ({} 0))
-{BEGIN}
-(when true
-    (:= least +infinity)
-    (:= score (/ (* Flow.hash 40503) 4294967296))
-    (:= score (- score (* (/ score 65536) 65536)))
-    (:= exploring 0)
-    (:= exploring (if (< score explore) 1))
-    (:= c_waiting (/ (* (+ Packet.bytes Flow.bytes_waiting) 65536) (+ (+ Packet.bytes Flow.bytes_waiting) {WAITING_BYTES})))
-    (fallthrough)
-)",
-        candidates.join(" 0) (")
-    );
-    let history = candidates.join(" ");
-    for (path, spread) in SPREAD.into_iter().enumerate() {
-        let share = |name: &str, prim: &str, scale: i64| {
-            format!("(:= c_{name} (/ (* Path{path}.{prim} 65536) (+ Path{path}.{prim} {scale})))")
-        };
-        let keep = PATH_FEATURES
-            .map(|name| format!("(:= Report.{name} (if (< score least) c_{name}))"))
-            .join("\n    ");
-        let measures = [
-            share("rtt_short", "rtt_us", RTT_SHORT_US),
-            share("rtt_long", "rtt_us", RTT_LONG_US),
-            "(:= c_known 0)".to_owned(),
-            format!("(:= c_known (if (> Path{path}.rtt_us 0) 65536))"),
-            format!("(:= c_marked Path{path}.marked)"),
-            share("lost", "lost", LOST),
-            share("flight_small", "bytes_in_flight", FLIGHT_SMALL_BYTES),
-            share("flight_large", "bytes_in_flight", FLIGHT_LARGE_BYTES),
-        ];
-        // Writing to a text cannot fail.
-        let _ = write!(
-            text,
-            "
-(when (< {path} Path.count)
-    {}
-    (history 1 {history})
-    (policy {SLOT})
-    (:= score (/ (* Flow.hash {}) 65536))
-    (:= score (- score (* (/ score 65536) 65536)))
-    (:= score (+ Policy.action (/ (* score jitter) 65536)))
-    (:= score (if (&& (> exploring 0) (== pick {path})) -1099511627776))
-    {keep}
-    (:= Report.action (if (< score least) Policy.action))
-    (:= best (if (< score least) {path}))
-    (:= least (min least score))
-    (fallthrough)
-)",
-            measures.join("\n    "),
-            spread,
-        );
-    }
-    text.push_str("\n(when true (:= Report.snapshot Policy.snapshot) (:= Path best) (report))\n");
-    text
-}
-
-/// The program that asks the agent.
-fn source_of_agent() -> String {
-    let paths = |what: &str| (0..MAX_PATHS).map(|path| format!("({what}{path} 0)")).collect::<String>();
-    let measures = ["rtt", "marked", "lost", "flight"];
-    let prims = ["rtt_us", "marked", "lost", "bytes_in_flight"];
-    let mut copies = String::new();
-    for (what, prim) in measures.into_iter().zip(prims) {
-        for path in 0..MAX_PATHS {
-            let _ = writeln!(copies, "    (:= Report.{what}{path} Path{path}.{prim})");
-        }
-    }
-    let registers = measures.map(paths).concat();
-    format!(
-        "# What the host measured of each path goes to the agent, which says which one it wants. path.rs says what the registers are.
-(hook send)
-(def (Report {registers} (elapsed_us 0) (bytes 0) (ended 0) (waiting 0) (hash 0) (count 0) (path 0))
-    (wanted -1) (flowlet_us 500) (decided_us -1) (decided_bytes 0) (pick 0) (taken -1))
-# An answer of the agent is taken where the next flowlet begins.
-(when (&& (>= wanted 0) (|| (< wanted taken) (> wanted taken))) (:= taken wanted) (:= Path wanted) (fallthrough))
-{BEGIN}
-(when true
-{copies}    (:= Report.waiting (+ Packet.bytes Flow.bytes_waiting))
-    (:= Report.hash Flow.hash)
-    (:= Report.count Path.count)
-    (:= Report.path (if (< taken 0) pick))
-    (:= Report.path (if (>= taken 0) taken))
-    (report)
-)
-"
-    )
-}
-
-/// As Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another one at random, where a
-/// flowlet begins.
-fn source_of_plb() -> String {
-    let mut text = String::from(
-        "# A flow whose path marks half of its packets, or loses some, goes on with the next one of a random order.
-(hook send)
-(def (flowlet_us 500) (decided_us -1) (own -1) (bad 0))
-(when (< decided_us 0)
-    (:= decided_us Now)
-    (:= own (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
-    (:= DecideAt +infinity)
-)
-(when (|| (< Flow.gap_us flowlet_us) (== Packet.bytes 0)) (:= DecideAt +infinity))
-(when true (:= bad 0) (fallthrough))
-"
-    );
-    for path in 0..MAX_PATHS {
-        let _ = writeln!(
-            text,
-            "(when (== own {path}) (:= bad (if (|| (> Path{path}.marked 32768) (> Path{path}.lost 1024)) 1)) (fallthrough))"
-        );
-    }
-    text.push_str(
-        "(when (> bad 0)
-    (:= own (+ own (+ 1 (/ (* (- Path.count 1) (- Flow.hash (* (/ Flow.hash 65536) 65536))) 65536))))
-    (:= own (- own (* (/ own Path.count) Path.count)))
-    (:= Path own)
-    (:= DecideAt +infinity)
-)
-(when true (:= DecideAt +infinity))
-",
-    );
-    text
-}
-
 // Config, defaults
 
 /// The part of a path's score that is random, octaves Q16.
@@ -397,6 +255,7 @@ pub struct Path {
     pub explore_q16: i64,
     /// The random part of scores, Q16.
     pub jitter_q16: i64,
+    choosing: Choosing,
     snapshot: &'static [u8],
     listener: Option<Arc<dyn PathJudge>>,
     usual: Arc<UsualTimes>,
@@ -407,6 +266,7 @@ impl Default for Path {
         Path {
             explore_q16: 0,
             jitter_q16: JITTER_Q16,
+            choosing: Choosing::default(),
             snapshot: SNAPSHOT,
             listener: None,
             usual: Arc::default(),
@@ -443,17 +303,18 @@ impl Path {
 pub struct PathInAgent {
     name: &'static str,
     judge: Arc<dyn PathJudge>,
+    choosing: Choosing,
 }
 
 impl PathInAgent {
     /// The agent asks `judge`.
     pub fn new(judge: Arc<dyn PathJudge>) -> PathInAgent {
-        PathInAgent { name: "path-agent", judge }
+        PathInAgent { name: "path-agent", judge, choosing: Choosing::default() }
     }
 
     /// The agent takes the least loaded path of each report.
     pub fn least_loaded() -> PathInAgent {
-        PathInAgent { name: "least-loaded", judge: Arc::new(LeastLoaded) }
+        PathInAgent { name: "least-loaded", judge: Arc::new(LeastLoaded), choosing: Choosing::default() }
     }
 
     /// Judged by the shipped snapshot; `None` without one.
@@ -465,7 +326,9 @@ impl PathInAgent {
 
 /// Makes flows that leave a congested path at random.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Plb;
+pub struct Plb {
+    choosing: Choosing,
+}
 
 const SNAPSHOT: &[u8] = include_bytes!("../policies/path.snapshot");
 const POLICY: &[u8] = include_bytes!("../policies/path.safetensors");
@@ -476,12 +339,22 @@ impl Algorithm for Path {
     }
 
     fn programs(&self) -> Vec<ProgramSource> {
-        static PROGRAM: LazyLock<String> = LazyLock::new(source);
+        static PROGRAM: LazyLock<String> = LazyLock::new(programs::source);
+        static STAYS: LazyLock<String> = LazyLock::new(programs::source_that_stays);
+        static START: LazyLock<String> = LazyLock::new(programs::source_at_start);
+        if self.choosing.at_start {
+            let start = ProgramSource { name: "path-start", source: START.as_str() };
+            return vec![ProgramSource { name: "path", source: STAYS.as_str() }, start];
+        }
         vec![ProgramSource { name: "path", source: PROGRAM.as_str() }]
     }
 
     fn first(&self, control: &mut Control) {
-        control.set_program("path", &[("explore", self.explore_q16), ("jitter", self.jitter_q16)]);
+        let (explore, jitter) = (("explore", self.explore_q16), ("jitter", self.jitter_q16));
+        control.set_program("path", &[explore, jitter, self.choosing.register()]);
+        if self.choosing.at_start {
+            control.set_program("path-start", &[explore, jitter]);
+        }
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
@@ -498,12 +371,12 @@ impl Algorithm for Path {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        &[EXPLORE]
+        &[EXPLORE, FLOWLET_GAP, AT_START]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
         let explore_q16 = EXPLORE.value_in(values) * ONE_Q16 / PERMILLE;
-        Some(Arc::new(Path { explore_q16, ..self.clone() }))
+        Some(Arc::new(Path { explore_q16, choosing: self.choosing.with(values), ..self.clone() }))
     }
 }
 
@@ -513,12 +386,20 @@ impl Algorithm for PathInAgent {
     }
 
     fn programs(&self) -> Vec<ProgramSource> {
-        static PROGRAM: LazyLock<String> = LazyLock::new(source_of_agent);
+        static PROGRAM: LazyLock<String> = LazyLock::new(programs::source_of_agent);
         vec![ProgramSource { name: self.name, source: PROGRAM.as_str() }]
     }
 
     fn first(&self, control: &mut Control) {
-        control.set_program(self.name, &[]);
+        control.set_program(self.name, &[self.choosing.register()]);
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[FLOWLET_GAP]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        Some(Arc::new(PathInAgent { choosing: self.choosing.with(values), ..self.clone() }))
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
@@ -541,12 +422,30 @@ impl Algorithm for Plb {
     }
 
     fn programs(&self) -> Vec<ProgramSource> {
-        static PROGRAM: LazyLock<String> = LazyLock::new(source_of_plb);
+        static PROGRAM: LazyLock<String> = LazyLock::new(programs::source_of_plb);
+        static START: LazyLock<String> = LazyLock::new(programs::source_of_plb_at_start);
+        if self.choosing.at_start {
+            let start = ProgramSource { name: "plb-start", source: START.as_str() };
+            return vec![ProgramSource { name: "plb", source: programs::STAYS }, start];
+        }
         vec![ProgramSource { name: "plb", source: PROGRAM.as_str() }]
     }
 
     fn first(&self, control: &mut Control) {
-        control.set_program("plb", &[]);
+        if self.choosing.at_start {
+            control.set_program("plb", &[]);
+            control.set_program("plb-start", &[]);
+        } else {
+            control.set_program("plb", &[self.choosing.register()]);
+        }
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[FLOWLET_GAP, AT_START]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        Some(Arc::new(Plb { choosing: self.choosing.with(values) }))
     }
 
     fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
@@ -559,7 +458,7 @@ impl Algorithm for Plb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_program::ir::{INFINITY, MAX_REGS, Prim, Program};
+    use ccplane_program::ir::{Hook, INFINITY, MAX_REGS, Prim, Program};
     use ccplane_program::vm::{Decision, Knobs, Policies, ProgramState, SendPrims};
     use proptest::prelude::*;
 
@@ -578,8 +477,17 @@ mod tests {
         }
     }
 
-    fn program(algorithm: &dyn Algorithm) -> Program {
-        ccplane_program::compile(algorithm.programs()[0].source).unwrap_or_else(|e| panic!("{e:?}"))
+    /// The program that the algorithm has of a hook.
+    fn program(algorithm: &dyn Algorithm, hook: Hook) -> Program {
+        let compiled = |source: ProgramSource| {
+            ccplane_program::compile(source.source).unwrap_or_else(|e| panic!("{e:?}"))
+        };
+        algorithm.programs().into_iter().map(compiled).find(|program| program.hook() == hook).unwrap()
+    }
+
+    /// The algorithm whose flows choose where they start.
+    fn at_start(algorithm: impl Algorithm) -> Arc<dyn Algorithm> {
+        algorithm.configured(&[(AT_START.name, 1)]).unwrap()
     }
 
     fn prims(seen: &[PathSeen], hash: u32, waiting: i64) -> SendPrims {
@@ -604,7 +512,11 @@ mod tests {
 
     impl Ran {
         fn new(algorithm: &dyn Algorithm, set: &[(&str, i64)]) -> Ran {
-            let program = program(algorithm);
+            Ran::at(Hook::Send, algorithm, set)
+        }
+
+        fn at(hook: Hook, algorithm: &dyn Algorithm, set: &[(&str, i64)]) -> Ran {
+            let program = program(algorithm, hook);
             let mut flow = ProgramState::new(&program, 0, 0);
             for (name, value) in set {
                 let at = program.regs().iter().position(|reg| &*reg.name == *name).unwrap();
@@ -681,7 +593,7 @@ mod tests {
             let own = (i64::from(hash) % count) as usize;
             let mut seen = vec![PathSeen::default(); count as usize];
             seen[own] = PathSeen { marked, lost, ..PathSeen::default() };
-            let mut ran = Ran::new(&Plb, &[]);
+            let mut ran = Ran::new(&Plb::default(), &[]);
             ran.invoke(&prims(&seen, hash, 0));
             ran.flow.path = own as i64;
             let mut later = prims(&seen, hash, 0);
@@ -693,6 +605,111 @@ mod tests {
             let moves = marked > ONE_Q16 / 2 || lost > 1024;
             prop_assert_eq!(ran.flow.path != own as i64, moves, "{} of {}", ran.flow.path, count);
             prop_assert!((0..count).contains(&ran.flow.path));
+        }
+    }
+
+    /// The number that is a flow's own where it starts.
+    fn drawn(hash: u32, now_us: i64) -> u32 {
+        ((i64::from(hash) + now_us % 65_536 * 2_654_435_761) % (1 << 32)) as u32
+    }
+
+    proptest! {
+        #[test]
+        fn where_a_flow_starts_the_same_scores_name_its_path(
+            seen in prop::collection::vec(path_seen(), 1..=MAX_PATHS), hash: u32, now_us in 0..1_i64 << 50, before: u32,
+        ) {
+            let path = at_start(Path::default());
+            let mut prims = prims(&seen, hash, 0);
+            prims.set(Prim::Now, now_us).set(Prim::PeerSize1, before.into());
+            let mut ran = Ran::at(Hook::Connect, &*path, &[("jitter", JITTER_Q16)]);
+            ran.invoke(&prims);
+            let draw = drawn(hash, now_us);
+            let waiting = i64::from(before).min(16_384);
+            let score = |path: &usize| {
+                weigh(&seen[*path].inputs(waiting)) + random_q16(draw, *path) * JITTER_Q16 / ONE_Q16
+            };
+            let best = (0..seen.len()).min_by_key(score).unwrap();
+            prop_assert_eq!((ran.flow.path, ran.flow.faults), (best as i64, 0));
+            let mut explores = Ran::at(Hook::Connect, &*path, &[("explore", ONE_Q16)]);
+            explores.invoke(&prims);
+            prop_assert_eq!(explores.flow.path, i64::from(draw) % seen.len() as i64);
+        }
+
+        #[test]
+        fn a_flow_that_started_on_a_path_keeps_it_and_tells_what_it_was_worth(
+            seen in prop::collection::vec(path_seen(), 1..=MAX_PATHS), hash: u32, own: prop::sample::Index,
+        ) {
+            let own = own.index(seen.len());
+            let mut ran = Ran::new(&*at_start(Path::default()), &[("explore", ONE_Q16)]);
+            ran.flow.path = own as i64;
+            let mut prims = prims(&seen, hash, 0);
+            ran.invoke(&prims);
+            prop_assert_eq!((ran.flow.path, ran.flow.faults), (own as i64, 0));
+            let told = PATH_FEATURES.map(|name| ran.get(&format!("Report.{name}")) as i32);
+            prop_assert_eq!(told, seen[own].inputs(1448));
+            prims.set(Prim::FlowGapUs, 499);
+            ran.invoke(&prims);
+            prims.set(Prim::FlowGapUs, 60_000).set(Prim::Now, 70);
+            ran.invoke(&prims);
+            prop_assert_eq!((ran.flow.path, ran.get("Report.elapsed_us")), (own as i64, 70));
+        }
+
+        #[test]
+        fn plb_starts_on_a_path_at_random_that_neither_marks_nor_loses(
+            count in 1..=8i64, hash: u32, now_us in 0..1_i64 << 50, marked in 0..=ONE_Q16, lost in 0..=ONE_Q16,
+        ) {
+            let plb = at_start(Plb::default());
+            let own = i64::from(drawn(hash, now_us)) % count;
+            let mut seen = vec![PathSeen::default(); count as usize];
+            seen[own as usize] = PathSeen { marked, lost, ..PathSeen::default() };
+            let mut ran = Ran::at(Hook::Connect, &*plb, &[]);
+            let mut prims = prims(&seen, hash, 0);
+            prims.set(Prim::Now, now_us);
+            ran.invoke(&prims);
+            let moves = count > 1 && (marked > ONE_Q16 / 2 || lost > 1024);
+            prop_assert_eq!(ran.flow.path != own, moves, "{} of {}", ran.flow.path, count);
+            prop_assert!((0..count).contains(&ran.flow.path) && ran.flow.faults == 0);
+            let mut stays = Ran::new(&*plb, &[]);
+            stays.flow.path = own;
+            stays.invoke(&prims);
+            prop_assert_eq!((stays.flow.path, stays.flow.decide_at_bytes), (own, INFINITY));
+        }
+    }
+
+    #[test]
+    fn pauses_are_those_that_are_configured_and_starts_have_a_program_where_they_choose() {
+        let gap = (FLOWLET_GAP.name, 70);
+        let all: [Arc<dyn Algorithm>; 3] =
+            [Arc::new(Path::default()), Arc::new(Plb::default()), Arc::new(PathInAgent::least_loaded())];
+        for algorithm in all {
+            assert_eq!(algorithm.programs().len(), 1);
+            let mut control = Control::default();
+            // What is set stays where only others are set later.
+            let set = ccplane_alg::configure(&algorithm, [gap]).unwrap();
+            let set = ccplane_alg::configure(&set, []).unwrap();
+            set.first(&mut control);
+            let fields: Vec<_> = control.requests().flat_map(|request| request.fields.to_vec()).collect();
+            assert!(fields.contains(&("flowlet_us", 70)), "{}: {fields:?}", algorithm.name());
+        }
+        for (algorithm, names) in [
+            (at_start(Path::default()), ["path", "path-start"]),
+            (at_start(Plb::default()), ["plb", "plb-start"]),
+        ] {
+            let mut control = Control::default();
+            algorithm.first(&mut control);
+            let set: Vec<&str> = control.requests().filter_map(|request| request.program).collect();
+            assert_eq!(set, names);
+            assert_eq!(algorithm.programs().iter().map(|p| p.name).collect::<Vec<_>>(), names);
+            program(&*algorithm, Hook::Connect);
+        }
+        let mut set = Ran::new(&Plb::default(), &[("flowlet_us", 70)]);
+        let seen = [PathSeen { lost: ONE_Q16, ..PathSeen::default() }, PathSeen::default()];
+        let mut prims = prims(&seen, 0, 0);
+        set.invoke(&prims);
+        for (gap_us, path) in [(69, 0), (70, 1)] {
+            prims.set(Prim::FlowGapUs, gap_us);
+            set.invoke(&prims);
+            assert_eq!(set.flow.path, path, "{gap_us}");
         }
     }
 

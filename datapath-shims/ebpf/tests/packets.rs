@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod packets_lab;
+mod packets_measures;
+mod packets_qdisc;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +27,7 @@ use ccplane_snapshot::{DeployOptions, Snapshot};
 use ccplane_testing::{PATIENCE, skipped, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use nix::sys::socket::{getsockopt, sockopt};
 use packets_lab::{
     Flow, Group, Lab, Packet, RECEIVER_V4, RECEIVER_V6, SECOND_MARK, compile, dscp, pause, run, stats, steer,
     wait_for,
@@ -511,13 +516,13 @@ fn flows_beyond_the_table_are_left_as_they_are() {
 fn what_earlier_flows_sent_is_known() {
     let Some(lab) = Lab::new("pk-peers") else { return };
     let mut datapath = lab.attach(lab.options());
-    let source = "(hook send) (def (Report (flows 0) (one 0) (two 0) (three 0) (gap 0) (local 0) (remote 0) (waits 0) (bytes 0)))
+    let source = "(hook send) (def (Report (flows 0) (one 0) (two 0) (three 0) (four 0) (gap 0) (local 0) (remote 0) (waits 0) (bytes 0)))
         (when true
           (:= Report.flows Peer.flows) (:= Report.one Peer.size_1) (:= Report.two Peer.size_2)
-          (:= Report.three Peer.size_3) (:= Report.gap Peer.gap_us) (:= Report.local Flow.local_port)
+          (:= Report.three Peer.size_3) (:= Report.four Peer.size_4) (:= Report.gap Peer.gap_us) (:= Report.local Flow.local_port)
           (:= Report.remote Flow.remote_port) (:= Report.waits Flow.bytes_waiting) (:= Report.bytes Packet.bytes) (report))";
     datapath.install(A, &compile(source)).unwrap();
-    let sizes = [3000, 70_000, 10];
+    let sizes = [3000, 70_000, 10, 500, 9000];
     for (n, size) in sizes.into_iter().enumerate() {
         let mut flow = lab.flow(RECEIVER_V4, 4242);
         let id = steer(&mut datapath, &mut flow, A);
@@ -527,11 +532,11 @@ fn what_earlier_flows_sent_is_known() {
             _ => None,
         });
         let before = |back: usize| n.checked_sub(back).map_or(0, |n| sizes[n] as i64);
-        assert_eq!(values[..4], [n as i64, before(1), before(2), before(3)]);
-        assert!(n == 0 || values[4] > 0, "{values:?}");
-        assert_eq!(values[5..7], [i64::from(flow.local().port()), 4242]);
+        assert_eq!(values[..5], [n as i64, before(1), before(2), before(3), before(4)]);
+        assert!(n == 0 || values[5] > 0, "{values:?}");
+        assert_eq!(values[6..8], [i64::from(flow.local().port()), 4242]);
         // The first packet after the byte that named the flow carries all, or the first of several.
-        assert!(values[8] > 0 && values[7] + values[8] < size as i64, "{values:?}");
+        assert!(values[9] > 0 && values[8] + values[9] < size as i64, "{values:?}");
         flow.end();
         wait_for(&mut datapath, "Closed", |e| (*e == Event::Closed { flow: id }).then_some(()));
     }
@@ -568,16 +573,25 @@ fn a_snapshot_decides_about_packets() {
     assert_eq!((stats.mode, stats.policy.unwrap().decisions), (Mode::Program, 1));
 }
 
-/// Environment variables for this test's own child process, the agent that is killed: its run directory, and whether it goes
-/// without tcx.
+/// Environment variables for this test's own child process, the agent that is killed: its run directory, whether it goes without
+/// tcx, and the control group whose sockets it decides about at their start.
 const RUN_DIR: &str = "CCPLANE_TEST_PACKETS_DIR";
 const WITHOUT_TCX: &str = "CCPLANE_TEST_PACKETS_WITHOUT_TCX";
+const GROUP: &str = "CCPLANE_TEST_PACKETS_GROUP";
+/// The priority of flows at their start there.
+const AT_START: i32 = 3;
 
 /// The child process: marks all flows until it is killed.
 fn mark_for_ever(options: PacketsOptions) -> ! {
     set_pdeathsig(Signal::SIGKILL).unwrap();
+    let decides_at_start = options.cgroup.is_some();
     let mut datapath = PacketsDatapath::attach(options).unwrap();
     datapath.install(A, &compile(&constant(4))).unwrap();
+    if decides_at_start {
+        let program = format!("(hook connect) (def) (when true (:= Priority {AT_START}))");
+        datapath.install(B, &compile(&program)).unwrap();
+        datapath.set_first(B, &[]).unwrap();
+    }
     let mut events = Vec::new();
     loop {
         datapath.heartbeat();
@@ -591,7 +605,37 @@ fn mark_for_ever(options: PacketsOptions) -> ! {
     }
 }
 
-/// Lists the sender's traffic control and routing.
+/// The buffer's priority of a flow that starts now.
+fn priority_at_start(lab: &Lab) -> i32 {
+    let flow = lab.flow(RECEIVER_V4, 0);
+    let priority = getsockopt(&flow.stream, sockopt::Priority).unwrap();
+    flow.end();
+    priority
+}
+
+/// Appends the kernel's settings below a folder, those of the calling thread's network namespace.
+fn read_settings(folder: &Path, all: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            read_settings(&path, all);
+        } else if let Ok(value) = fs::read_to_string(&path) {
+            all.push(format!("{} = {}", path.display(), value.trim()));
+        }
+    }
+}
+
+/// Lists the sender's `net.*`, but for a count of connections.
+fn sysctls(lab: &Lab) -> Vec<String> {
+    let mut all = Vec::new();
+    lab.sender.run(|| read_settings(Path::new("/proc/sys/net"), &mut all)).unwrap();
+    all.retain(|line| !line.contains("nf_conntrack_count"));
+    all.sort();
+    assert!(all.iter().any(|line| line.contains("tcp_ecn")), "{all:?}");
+    all
+}
+
+/// Lists the sender's traffic control, routing and settings.
 fn settings(lab: &Lab) -> String {
     let filters =
         ["p0", "p1"].map(|device| run("tc", &lab.sender, &format!("filter show dev {device} egress")));
@@ -600,7 +644,9 @@ fn settings(lab: &Lab) -> String {
     let all = format!("{qdiscs}{}{rules}{routes}", filters.concat());
     // The kernel makes addresses and routes of a link's own when it comes to that.
     let own = |line: &&str| !line.contains("fe80:") && !line.contains("multicast");
-    all.lines().filter(own).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = all.lines().filter(own).map(str::to_owned).collect();
+    lines.extend(sysctls(lab));
+    lines.join("\n")
 }
 
 fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
@@ -613,9 +659,11 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             devices: vec!["p0".into(), "p1".into()],
             markings: std::array::from_fn(|n| ccplane_ebpf::packets::Marking {
                 dscp: dscp(n as u32),
+                skb_priority: n as u32,
                 ..Default::default()
             }),
             writes_dscp: true,
+            cgroup: std::env::var_os(GROUP).map(Into::into),
             heartbeat_timeout: Duration::from_secs(20),
             without_tcx: std::env::var_os(WITHOUT_TCX).is_some() || without_tcx,
             ..PacketsOptions::default()
@@ -633,12 +681,17 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
         filter.args("filter add dev p0 egress prio 7 protocol all bpf bytecode".split_whitespace());
         assert!(filter.arg("1,6 0 0 0").status().unwrap().success());
     }
+    // One agent that is killed decides about flows' starts, too.
+    let group = if without_tcx || foreign { None } else { Group::enter(test) };
     let before = settings(&lab);
     for kill in [true, false] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", child, "--nocapture"]).env(RUN_DIR, lab.run_dir.path());
         if without_tcx {
             command.env(WITHOUT_TCX, "1");
+        }
+        if let Some(group) = &group {
+            command.env(GROUP, group.path());
         }
         if kill {
             let mut agent = lab
@@ -652,6 +705,7 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             let mut flow = lab.flow(RECEIVER_V4, 0);
             wait_until("the agent marks the flow", || next_dscp(&lab, &mut flow) == dscp(4));
             assert_eq!(settings(&lab) != before, without_tcx, "a link shows in no listing");
+            assert_eq!(priority_at_start(&lab), if group.is_some() { AT_START } else { 0 });
             agent.kill().unwrap();
             assert_eq!(agent.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
             let gone = Instant::now();
@@ -660,6 +714,7 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             }
             assert_eq!(settings(&lab), before, "something is left");
             wait_until("the flow is left alone", || next_dscp(&lab, &mut flow) == 0);
+            wait_until("flows' starts are left alone", || priority_at_start(&lab) == 0);
         } else {
             let mut datapath = lab.attach(options(Some(&lab)));
             datapath.install(A, &compile(&constant(4))).unwrap();

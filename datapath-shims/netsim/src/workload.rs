@@ -13,12 +13,14 @@
 //! # Ok::<(), ccplane_netsim::workload::WorkloadError>(())
 //! ```
 
+mod playback;
 mod random;
 pub mod recorded;
 mod structured;
 
 pub(crate) use random::{Random, scaled};
 
+pub use playback::Playback;
 pub use structured::{HostArrival, HostArrivals, MAX_HOSTS, MAX_PAIRS, Split, Structure};
 
 use std::sync::Arc;

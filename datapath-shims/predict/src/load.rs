@@ -98,6 +98,20 @@ impl Latencies {
 /// # Errors
 /// The socket is broken. That the server is away is none: its replies are missing in the outcome.
 pub fn run(socket: &UdpSocket, images: &Images, load: &Load) -> io::Result<Outcome> {
+    run_then(socket, images, load, &mut |_| {})
+}
+
+/// Asks as [`run`] does. When no more requests are sent, and before the last replies are waited for, calls `ended` with the outcome so
+/// far.
+///
+/// # Errors
+/// As there.
+pub fn run_then(
+    socket: &UdpSocket,
+    images: &Images,
+    load: &Load,
+    ended: &mut dyn FnMut(&Outcome),
+) -> io::Result<Outcome> {
     socket.set_nonblocking(load.spins)?;
     let mut client = Client {
         socket,
@@ -109,8 +123,8 @@ pub fn run(socket: &UdpSocket, images: &Images, load: &Load) -> io::Result<Outco
         outcome: Outcome::default(),
     };
     match load.pace {
-        Pace::OneOutstanding => client.one_outstanding()?,
-        Pace::OpenLoop(rate) => client.open_loop(rate)?,
+        Pace::OneOutstanding => client.one_outstanding(ended)?,
+        Pace::OpenLoop(rate) => client.open_loop(rate, ended)?,
     }
     Ok(client.outcome)
 }
@@ -134,7 +148,7 @@ impl Client<'_> {
         self.start.elapsed().as_nanos() as u64
     }
 
-    fn one_outstanding(&mut self) -> io::Result<()> {
+    fn one_outstanding(&mut self, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
         self.socket.set_read_timeout(Some(PATIENCE))?;
         while self.start.elapsed() < self.load.time {
             let id = self.send(self.now_ns())?;
@@ -146,16 +160,21 @@ impl Client<'_> {
             }
         }
         self.outcome.time = self.start.elapsed();
+        ended(&self.outcome);
         Ok(())
     }
 
-    fn open_loop(&mut self, rate: f64) -> io::Result<()> {
+    fn open_loop(&mut self, rate: f64, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
         self.socket.set_nonblocking(true)?;
         let gap_ns = 1e9 / rate.max(f64::MIN_POSITIVE);
-        let (mut due, mut last) = (0.0, self.start);
+        let (mut due, mut last, mut was_over) = (0.0, self.start, false);
         loop {
             let now_ns = self.now_ns();
             let is_over = self.start.elapsed() >= self.load.time;
+            if is_over && !was_over {
+                was_over = true;
+                ended(&self.outcome);
+            }
             if !is_over && now_ns as f64 >= due {
                 self.send(due as u64)?;
                 due += gap_ns;

@@ -2,8 +2,11 @@
 //! blocking sockets.
 //!
 //! The client asks over an ordinary socket that it polls, on the first core; a server that has a thread runs it on the second.
+//! A DPDK port (feature `dpdk`) has such a cable of its own.
 
 mod lab;
+#[cfg(feature = "dpdk")]
+mod port;
 mod regret;
 
 use std::sync::Arc;
@@ -55,10 +58,16 @@ impl Asked {
     }
 }
 
-/// One measurement: latency with one outstanding request, throughput in an open loop, and proof.
+/// One measurement of a datapath.
 struct Measured {
+    /// The outcome with one outstanding request.
     one: Outcome,
+    /// The outcome of an open loop of more requests than are answered.
     open: Outcome,
+    /// Replies of the same loop to each second of processor time.
+    per_core: f64,
+    /// The outcome of an open loop of half of the requests that the other one had answered.
+    half: Outcome,
     proof: Proof,
 }
 
@@ -68,7 +77,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let lab = Lab::new(&asked)?;
     let mut figures = Vec::new();
     for (slot, choice) in Choice::DEFAULT.into_iter().enumerate() {
-        for contender in Contender::ALL {
+        for &contender in Contender::ALL {
             figures.extend(against_sockets(&lab, contender, slot as u8, choice)?);
         }
         figures.extend(against_echo(&lab, slot as u8, choice)?);
@@ -88,12 +97,14 @@ fn measure(lab: &Lab, contender: Contender, slot: u8) -> Result<Measured, BenchE
     let load = |pace, time| Load { slot, pace, time, feedback: false, spins: true };
     let server = lab.serve(contender)?;
     // Of this time nothing is kept, and weights move.
-    lab.ask(&Load { feedback: true, ..load(Pace::OneOutstanding, ONE_OUTSTANDING / 10) })?;
-    let one = lab.ask(&load(Pace::OneOutstanding, ONE_OUTSTANDING))?;
-    let open = lab.ask(&load(Pace::OpenLoop(FLOOD), OPEN_LOOP))?;
-    let answered = one.answered + open.answered;
+    let warm = Load { feedback: true, ..load(Pace::OneOutstanding, ONE_OUTSTANDING / 10) };
+    lab.ask(contender, &warm)?;
+    let one = lab.ask(contender, &load(Pace::OneOutstanding, ONE_OUTSTANDING))?;
+    let (open, per_core) = lab.ask_per_core(contender, &load(Pace::OpenLoop(FLOOD), OPEN_LOOP))?;
+    let half = lab.ask(contender, &load(Pace::OpenLoop(open.per_second() / 2.0), OPEN_LOOP))?;
+    let answered = one.answered + open.answered + half.answered;
     let proof = Proof::counted("replies", answered)?.and(&server.proof(answered)?);
-    Ok(Measured { one, open, proof })
+    Ok(Measured { one, open, per_core, half, proof })
 }
 
 /// Rows of one datapath, each beside the same of blocking sockets.
@@ -103,29 +114,30 @@ fn against_sockets(
     slot: u8,
     choice: Choice,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (mut rate, mut p50, mut p99, mut open): (Vec<Pair>, Vec<Pair>, Vec<Pair>, Vec<Pair>) =
-        Default::default();
-    let mut proofs = Vec::new();
+    let (mut rounds, mut proofs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let (ours, sockets) =
             in_turn(round, || measure(lab, contender, slot), || measure(lab, Contender::Blocking, slot))?;
-        let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
-        rate.push((ours.one.per_second(), sockets.one.per_second()));
-        p50.push((us(&ours.one, 0.5), us(&sockets.one, 0.5)));
-        p99.push((us(&ours.one, 0.99), us(&sockets.one, 0.99)));
-        open.push((ours.open.per_second(), sockets.open.per_second()));
         proofs.push(ours.proof.and(&sockets.proof));
+        rounds.push((ours, sockets));
     }
     let proof = proof::all(&proofs)?;
     let row = format!("predict.{}.{}", contender.name(), name(choice));
-    let figure = |what: &str, unit, pairs: &[Pair]| {
-        Figure::paired(format!("{row}{what}"), unit, BASELINE, pairs, &proof)
+    let figure = |what: &str, unit, of: &dyn Fn(&Measured) -> f64| {
+        let pairs: Vec<Pair> = rounds.iter().map(|(ours, sockets)| (of(ours), of(sockets))).collect();
+        Figure::paired(format!("{row}{what}"), unit, BASELINE, &pairs, &proof)
     };
+    let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
+    let half = "an open loop of half as many requests as each answers in `.open`";
     Ok(vec![
-        figure("", "requests/s", &rate).with_note("one outstanding request"),
-        figure(".p50", "us", &p50),
-        figure(".p99", "us", &p99),
-        figure(".open", "requests/s", &open).with_note(contender.cores()),
+        figure("", "requests/s", &|m| m.one.per_second()).with_note("one outstanding request"),
+        figure(".p50", "us", &|m| us(&m.one, 0.5)),
+        figure(".p99", "us", &|m| us(&m.one, 0.99)),
+        figure(".open", "requests/s", &|m| m.open.per_second()).with_note(contender.cores()),
+        figure(".core", "requests/s", &|m| m.per_core)
+            .with_note("the same for each second of processor time, the client's included"),
+        figure(".half.p50", "us", &|m| us(&m.half, 0.5)).with_note(half),
+        figure(".half.p99", "us", &|m| us(&m.half, 0.99)).with_note(half),
     ])
 }
 
@@ -137,15 +149,15 @@ fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Vec<Figure>, Benc
     for round in 0..ROUNDS {
         let ours = || {
             let server = lab.serve(Contender::Xdp)?;
-            lab.ask(&Load { time: ONE_OUTSTANDING / 10, ..load })?;
-            let outcome = lab.ask(&load)?;
+            lab.ask(Contender::Xdp, &Load { time: ONE_OUTSTANDING / 10, ..load })?;
+            let outcome = lab.ask(Contender::Xdp, &load)?;
             let proof = server.proof(outcome.answered)?;
             Ok::<_, BenchError>((outcome, proof))
         };
         let echo = || {
             let _server = lab.serve(Contender::Echo)?;
-            lab.ask(&Load { time: ONE_OUTSTANDING / 10, ..load })?;
-            lab.ask(&load)
+            lab.ask(Contender::Echo, &Load { time: ONE_OUTSTANDING / 10, ..load })?;
+            lab.ask(Contender::Echo, &load)
         };
         let ((ours, proof), echo) = in_turn(round, ours, echo)?;
         network_us = lab.network_ns(choice)? / 1e3;

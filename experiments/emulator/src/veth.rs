@@ -19,11 +19,26 @@ pub const DEVICE: &str = "veth0";
 /// # Errors
 /// The kernel's refusal.
 pub fn connect(a: &Namespace, b: &Namespace) -> Result<()> {
+    join(a, b, [Some(ENDS[0]), Some(ENDS[1])])
+}
+
+/// Joins two namespaces as [`connect`] does, but the kernel has the first end's address only: the second is for a network stack of
+/// user space.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn connect_to_bare(a: &Namespace, b: &Namespace) -> Result<()> {
+    join(a, b, [Some(ENDS[0]), None])
+}
+
+fn join(a: &Namespace, b: &Namespace, addresses: [Option<IpAddr>; 2]) -> Result<()> {
     a.run(|| Netlink::open()?.add_veth(DEVICE, b.fd().as_raw_fd()))??;
-    for (namespace, address) in [(a, ENDS[0]), (b, ENDS[1])] {
+    for (namespace, address) in [a, b].into_iter().zip(addresses) {
         namespace.run(|| {
             let netlink = Netlink::open()?;
-            netlink.add_address(DEVICE, address, PREFIX_LEN)?;
+            if let Some(address) = address {
+                netlink.add_address(DEVICE, address, PREFIX_LEN)?;
+            }
             netlink.set_up(DEVICE, Vec::new())
         })??;
     }
@@ -49,5 +64,27 @@ mod tests {
         sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), 4);
+    }
+
+    #[test]
+    fn the_kernel_has_no_address_at_a_bare_end() {
+        if !crate::netns::available() {
+            ccplane_testing::skipped(
+                "the_kernel_has_no_address_at_a_bare_end",
+                "needs root and /dev/net/tun",
+            );
+            return;
+        }
+        let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+        connect_to_bare(&a, &b).unwrap();
+        assert!(a.run(|| UdpSocket::bind((ENDS[0], 0))).unwrap().is_ok());
+        let refused = b.run(|| UdpSocket::bind((ENDS[1], 0))).unwrap().unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::AddrNotAvailable);
+        for end in [&a, &b] {
+            let flags = end.run_with_sysfs(|| std::fs::read_to_string("/sys/class/net/veth0/flags"));
+            let flags = flags.unwrap().unwrap();
+            let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
+            assert_eq!(flags & libc::IFF_UP as u32, libc::IFF_UP as u32);
+        }
     }
 }

@@ -130,6 +130,7 @@ pub fn training_trial(
         sizes: sizes.at_most(LARGEST_BYTES),
         load_ppm: LOAD_PPM,
         structure: Structure::new(HOSTS, predictable_ppm),
+        playback: None,
         split,
         seed,
         warm_up_flows: 0,

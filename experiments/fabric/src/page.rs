@@ -51,7 +51,7 @@ pub fn text(plan: &FabricPlan, cells: &[Cell]) -> String {
             let _ = write!(text, "  {:15}", contender.name());
             for class in SizeClass::ALL {
                 let pair = (*contender, baseline);
-                let found = ratio(cells, n, &plan.loads_percent, pair, class, Figure::Mean);
+                let found = ratio(cells, n, plan.loads_of(n), pair, class, Figure::Mean);
                 let _ = write!(text, "  {}: {}", class.name(), interval(found));
             }
             text.push('\n');
@@ -155,7 +155,7 @@ fn table(page: &mut String, plan: &FabricPlan, cells: &[Cell], n: usize, class: 
         let _ = write!(page, "<th>{name}, ms<th>to {to} (95 %)");
     }
     page.push_str("</tr>\n");
-    for load in plan.loads_percent.iter().copied() {
+    for load in plan.loads_of(n).iter().copied() {
         for contender in plan.contenders.iter().copied() {
             let _ = write!(page, "<tr><td>{load} %<td>{}", contender.name());
             for figure in Figure::ALL {
@@ -177,7 +177,7 @@ fn picture(plan: &FabricPlan, cells: &[Cell], n: usize, class: SizeClass) -> Str
         let point = |load: &u32| {
             Some((f64::from(*load), median_ms(cells, n, *load, contender, class, Figure::Mean)?))
         };
-        let points: Vec<(f64, f64)> = plan.loads_percent.iter().filter_map(point).collect();
+        let points: Vec<(f64, f64)> = plan.loads_of(n).iter().filter_map(point).collect();
         if !points.is_empty() {
             lines.push((series, contender, points));
         }

@@ -179,6 +179,7 @@ fn trials(config: &PathingConfig, split: Split, seed: u64) -> Vec<Trial> {
                     sizes: sizes.at_most(LARGEST_BYTES),
                     load_ppm,
                     structure: Structure::new(HOSTS, 0),
+                    playback: None,
                     split,
                     seed,
                     warm_up_flows: 0,

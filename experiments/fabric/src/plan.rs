@@ -1,17 +1,21 @@
 //! Plans of fabrics, in TOML: `kind = "flow-scheduling"` or `kind = "load-balancing"`, which is their first key.
 
 use crate::fabric::Fabric;
+use crate::recordings::recorded;
 use crate::setting::{LiveSetting, within};
 use crate::uplinks::Uplinks;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
-use ccplane_netsim::workload::{FlowSizes, Structure};
+use ccplane_netsim::workload::{FlowSizes, Playback, Structure};
 use serde::Deserialize;
+use std::fmt::Display;
 use std::path::Path;
 
 /// The plans that come with ccplane, each with its text.
 pub const PLANS: &[(&str, &str)] = &[
     ("flow-scheduling", include_str!("../../plans/flow-scheduling.toml")),
     ("load-balancing", include_str!("../../plans/load-balancing.toml")),
+    ("flow-scheduling-large", include_str!("../../plans/flow-scheduling-large.toml")),
+    ("load-balancing-large", include_str!("../../plans/load-balancing-large.toml")),
 ];
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
@@ -86,9 +90,13 @@ pub enum Contender {
     LeastLoaded,
     /// By a network that the agent asks.
     PathAgent,
+    /// The same, where the agent takes longer: [`FabricPlan::late_agent_latency_us`].
+    PathAgentLate,
     /// By the same network, which the datapath asks.
     Path,
-    /// By the true sizes of flows and what every link still has to carry.
+    /// By the true sizes of flows, what every link still has to carry, and which links are down.
+    PresentLoads,
+    /// By the same, and by when links will fail.
     KnownLoads,
 }
 
@@ -103,19 +111,32 @@ impl Contender {
         Contender::KnownSizes,
     ];
     /// Those that decide which path a flow takes.
-    pub const BALANCERS: [Contender; 6] = [
+    pub const BALANCERS: [Contender; 8] = [
         Contender::Ecmp,
         Contender::Plb,
         Contender::LeastLoaded,
         Contender::PathAgent,
+        Contender::PathAgentLate,
         Contender::Path,
+        Contender::PresentLoads,
         Contender::KnownLoads,
     ];
 
     /// Whether it can decide about flows of this machine: nobody knows what every link still has to carry, and the agent is as late
     /// as it is.
     pub fn runs_live(self) -> bool {
-        !matches!(self, Contender::SizeAgentLate | Contender::KnownLoads)
+        !matches!(
+            self,
+            Contender::SizeAgentLate
+                | Contender::PathAgentLate
+                | Contender::PresentLoads
+                | Contender::KnownLoads
+        )
+    }
+
+    /// Whether it differs from all others where the uplinks are these: there is nothing to foresee but failures.
+    pub fn differs_over(self, uplinks: Uplinks) -> bool {
+        self != Contender::PresentLoads || uplinks == Uplinks::Failed
     }
 
     /// As plans and reports spell it.
@@ -130,7 +151,9 @@ impl Contender {
             Contender::Plb => "plb",
             Contender::LeastLoaded => "least-loaded",
             Contender::PathAgent => "path-agent",
+            Contender::PathAgentLate => "path-agent-late",
             Contender::Path => "path",
+            Contender::PresentLoads => "oracle-present",
             Contender::KnownSizes | Contender::KnownLoads => "oracle",
         }
     }
@@ -140,7 +163,9 @@ impl Contender {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     pub sizes: FlowSizes,
-    /// How far sizes repeat, percent; 0 where paths are what is asked for.
+    /// The recording whose flows these are; `None` where they are drawn from the distribution.
+    pub playback: Option<Playback>,
+    /// How far sizes repeat, percent; 0 where paths are what is asked for, and of recordings, which repeat as they do.
     pub predictable_percent: u32,
     pub uplinks: Uplinks,
 }
@@ -149,6 +174,7 @@ impl Group {
     /// As reports spell it, in a plan of this kind.
     pub fn name(&self, kind: Kind) -> String {
         match kind {
+            Kind::Scheduling if self.playback.is_some() => self.sizes.name().to_owned(),
             Kind::Scheduling => {
                 format!("{}, {} % predictable", self.sizes.name(), self.predictable_percent)
             }
@@ -188,6 +214,8 @@ pub struct FabricPlan {
     pub late_agent_latency_us: u64,
     pub groups: Vec<Group>,
     pub loads_percent: Vec<u32>,
+    /// The loads of groups whose flows are recorded.
+    pub recorded_loads_percent: Vec<u32>,
     pub contenders: Vec<Contender>,
     pub repeats: u32,
     pub seed: u64,
@@ -221,6 +249,8 @@ struct Source {
     #[serde(default)]
     uplinks: Vec<Uplinks>,
     load_percent: Vec<u32>,
+    #[serde(default)]
+    recorded_load_percent: Option<Vec<u32>>,
     contenders: Vec<String>,
     repeats: u32,
     #[serde(default = "default_seed")]
@@ -256,7 +286,8 @@ pub fn is_fabric(text: &str) -> bool {
 }
 
 impl FabricPlan {
-    /// Parses the text of a plan; `file` names it, in refusals and by its stem. `repeats` replaces the plan's.
+    /// Parses the text of a plan; `file` names it, in refusals and by its stem, and files that it names are beside it. `repeats` replaces
+    /// the plan's.
     ///
     /// # Errors
     /// The first problem, with its line, column and field.
@@ -265,7 +296,9 @@ impl FabricPlan {
         let mut document = document::parse(text).map_err(refuse)?;
         document::take_version(&mut document, PLAN_VERSION, PLAN_ADVICE).map_err(refuse)?;
         let source: Source = document::value(document.clone()).map_err(refuse)?;
-        let mut plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let mut plan =
+            check(source, folder).map_err(|problem| refuse(document::locate(&document, problem)))?;
         plan.name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
         plan.repeats = repeats.unwrap_or(plan.repeats);
         text.clone_into(&mut plan.source);
@@ -278,8 +311,10 @@ impl FabricPlan {
     pub fn quick(mut self) -> FabricPlan {
         self.name.push_str("-quick");
         self.repeats = 1;
-        self.loads_percent.retain(|load| QUICK_LOADS_PERCENT.contains(load));
-        self.loads_percent.truncate(QUICK_LOADS_PERCENT.len());
+        for loads in [&mut self.loads_percent, &mut self.recorded_loads_percent] {
+            loads.retain(|load| QUICK_LOADS_PERCENT.contains(load));
+            loads.truncate(QUICK_LOADS_PERCENT.len());
+        }
         self.keep_few_groups();
         self.flows = self.flows.min(QUICK_FLOWS.0);
         self.warm_up_flows = self.warm_up_flows.min(QUICK_FLOWS.1);
@@ -296,7 +331,7 @@ impl FabricPlan {
     }
 
     /// Returns the same question, asked of this machine's flows over emulated links, with fewer groups and contenders; `None` where the
-    /// plan has no table `[live]`. `repeats` replaces that table's.
+    /// plan has no table `[live]`. `repeats` replaces that table's. Of a recording only the distribution of sizes is kept.
     #[must_use]
     pub fn as_live(mut self, repeats: Option<u32>) -> Option<FabricPlan> {
         let live = self.live.clone()?;
@@ -304,15 +339,29 @@ impl FabricPlan {
         self.is_live = true;
         self.repeats = repeats.unwrap_or(live.repeats);
         self.loads_percent.clone_from(&live.load_percent);
+        self.recorded_loads_percent.clone_from(&live.load_percent);
         (self.flows, self.warm_up_flows) = (live.flows, live.warm_up_flows);
         self.contenders.retain(|contender| contender.runs_live());
         self.keep_few_groups();
         for group in &mut self.groups {
             group.sizes = group.sizes.at_most(live.largest_flow_kb * 1000);
+            group.playback = None;
         }
         let links = if self.kind == Kind::Scheduling { 1 } else { live.paths as u64 };
         self.fabric.edge_bit_per_s = links * u64::from(live.rate_mbit) * 1_000_000;
         Some(self)
+    }
+
+    /// The loads of a group, percent.
+    pub fn loads_of(&self, group: usize) -> &[u32] {
+        let is_recorded = self.groups.get(group).is_some_and(|group| group.playback.is_some());
+        if is_recorded { &self.recorded_loads_percent } else { &self.loads_percent }
+    }
+
+    /// The contenders that run in a group.
+    pub fn contenders_of(&self, group: usize) -> impl Iterator<Item = Contender> {
+        let uplinks = self.groups.get(group).map_or(Uplinks::Even, |group| group.uplinks);
+        self.contenders.iter().copied().filter(move |contender| contender.differs_over(uplinks))
     }
 
     /// All runs, in their order.
@@ -320,9 +369,9 @@ impl FabricPlan {
         let mut slots = Vec::with_capacity(self.runs());
         for repeat in 0..self.repeats {
             for group in 0..self.groups.len() {
-                for load_percent in self.loads_percent.iter().copied() {
+                for load_percent in self.loads_of(group).iter().copied() {
                     let slot = |contender| Slot { repeat, group, load_percent, contender };
-                    slots.extend(self.contenders.iter().copied().map(slot));
+                    slots.extend(self.contenders_of(group).map(slot));
                 }
             }
         }
@@ -353,12 +402,12 @@ impl FabricPlan {
 
     /// How many runs there are.
     pub fn runs(&self) -> usize {
-        let of_one = self.loads_percent.len() * self.contenders.len() * self.repeats as usize;
-        self.groups.len() * of_one
+        let of_group = |group: usize| self.loads_of(group).len() * self.contenders_of(group).count();
+        (0..self.groups.len()).map(of_group).sum::<usize>() * self.repeats as usize
     }
 }
 
-fn check(source: Source) -> Result<FabricPlan, Problem> {
+fn check(source: Source, folder: &Path) -> Result<FabricPlan, Problem> {
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == source.kind);
     let kind =
         kind.ok_or_else(|| Problem::new("kind", "must be \"flow-scheduling\" or \"load-balancing\""))?;
@@ -374,11 +423,16 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
     within("repeats", source.repeats.into(), 1, 1000)?;
     within("flows", source.flows as u64, 10, 200_000)?;
     within("warm_up_flows", source.warm_up_flows as u64, 0, 200_000)?;
-    for (n, load) in source.load_percent.iter().enumerate() {
-        within(&format!("load_percent[{n}]"), (*load).into(), 1, 95)?;
+    let recorded_loads_percent =
+        source.recorded_load_percent.clone().unwrap_or_else(|| source.load_percent.clone());
+    let loads = [("load_percent", &source.load_percent), ("recorded_load_percent", &recorded_loads_percent)];
+    for (key, loads) in loads {
+        for (n, load) in loads.iter().enumerate() {
+            within(&format!("{key}[{n}]"), (*load).into(), 1, 95)?;
+        }
     }
     source.live.as_ref().map_or(Ok(()), LiveSetting::check)?;
-    let groups = groups(kind, &source)?;
+    let groups = groups(kind, &source, folder)?;
     let mut contenders = Vec::new();
     for (n, name) in source.contenders.iter().enumerate() {
         let found = kind.contenders().iter().find(|contender| contender.name() == name);
@@ -400,6 +454,7 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
         late_agent_latency_us: source.late_agent_latency_us,
         groups,
         loads_percent: source.load_percent,
+        recorded_loads_percent,
         contenders,
         repeats: source.repeats,
         seed: source.seed,
@@ -413,7 +468,9 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
 }
 
 /// The groups of a plan: each distribution of sizes with each degree to which sizes repeat, or with each state of the uplinks.
-fn groups(kind: Kind, source: &Source) -> Result<Vec<Group>, Problem> {
+///
+/// A recording is one group of flow scheduling, and one with each state of load balancing.
+fn groups(kind: Kind, source: &Source, folder: &Path) -> Result<Vec<Group>, Problem> {
     let (unasked, is_given) = match kind {
         Kind::Scheduling => ("uplinks", !source.uplinks.is_empty()),
         Kind::Balancing => ("predictable_percent", !source.predictable_percent.is_empty()),
@@ -421,19 +478,36 @@ fn groups(kind: Kind, source: &Source) -> Result<Vec<Group>, Problem> {
     if is_given {
         return Err(Problem::new(unasked, format!("is no key of a plan of {}", kind.name())));
     }
+    for (n, percent) in source.predictable_percent.iter().enumerate() {
+        within(&format!("predictable_percent[{n}]"), (*percent).into(), 0, 100)?;
+    }
+    let largest_bytes = source.largest_flow_mb * 1_000_000;
     let mut groups = Vec::new();
     for (n, name) in source.sizes.iter().enumerate() {
-        let sizes = FlowSizes::named(name).ok_or_else(|| {
-            Problem::new(format!("sizes[{n}]"), "must be \"web-search\" or \"data-mining\"")
+        let refused = |message: &dyn Display| Problem::new(format!("sizes[{n}]"), message);
+        let (sizes, playback) = match recorded(name, folder) {
+            Some(Ok(recorded)) => (Some(recorded.sizes), Some(recorded.playback.at_most(largest_bytes))),
+            Some(Err(error)) => return Err(refused(&error)),
+            None => (FlowSizes::named(name), None),
+        };
+        let sizes = sizes.ok_or_else(|| {
+            refused(&"must be \"web-search\", \"data-mining\" or \"recording:\" with a name or a file")
         })?;
-        let sizes = sizes.at_most(source.largest_flow_mb * 1_000_000);
-        for (n, percent) in source.predictable_percent.iter().enumerate() {
-            within(&format!("predictable_percent[{n}]"), (*percent).into(), 0, 100)?;
-            let sizes = sizes.clone();
-            groups.push(Group { sizes, predictable_percent: *percent, uplinks: Uplinks::Even });
+        let sizes = sizes.at_most(largest_bytes);
+        let with = |predictable_percent, uplinks| Group {
+            sizes: sizes.clone(),
+            playback: playback.clone(),
+            predictable_percent,
+            uplinks,
+        };
+        match kind {
+            Kind::Scheduling if playback.is_some() => groups.push(with(0, Uplinks::Even)),
+            Kind::Scheduling => {
+                let degrees = source.predictable_percent.iter().copied();
+                groups.extend(degrees.map(|percent| with(percent, Uplinks::Even)));
+            }
+            Kind::Balancing => groups.extend(source.uplinks.iter().map(|uplinks| with(0, *uplinks))),
         }
-        let with = |uplinks| Group { sizes: sizes.clone(), predictable_percent: 0, uplinks };
-        groups.extend(source.uplinks.iter().copied().map(with));
     }
     Ok(groups)
 }
@@ -441,6 +515,7 @@ fn groups(kind: Kind, source: &Source) -> Result<Vec<Group>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn shipped(n: usize) -> FabricPlan {
         let (name, text) = PLANS[n];
@@ -450,6 +525,16 @@ mod tests {
     #[test]
     fn shipped_plans_have_all_contenders_and_another_repeat_count_replaces_their_own() {
         assert!(!is_fabric("title = \"kind = \\\"flow-scheduling\\\"\""));
+        for n in Kind::ALL.len()..PLANS.len() {
+            let large = shipped(n);
+            assert_eq!(PLANS[n].0, format!("{}-large", large.kind.name()));
+            assert_eq!((large.fabric.shape.hosts(), large.fabric.edge_bit_per_s), (64, 100_000_000_000));
+            assert_eq!(
+                (large.repeats, large.loads_percent.len(), &*large.contenders),
+                (1, 2, large.kind.contenders())
+            );
+            assert!(large.as_live(None).is_none());
+        }
         for (n, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!((kind_of(PLANS[n].1), PLANS[n].0), (Some(kind), kind.name()));
             let plan = shipped(n);
@@ -464,6 +549,43 @@ mod tests {
     }
 
     #[test]
+    fn recordings_are_groups_of_their_own_with_few_loads() {
+        for (n, names) in [
+            (0, &["recording:shuffle"][..]),
+            (
+                1,
+                &[
+                    "recording:shuffle, even",
+                    "recording:shuffle, slow uplink",
+                    "recording:shuffle, failed uplink",
+                ][..],
+            ),
+        ] {
+            let plan = shipped(n);
+            let recorded = (0..plan.groups.len()).filter(|group| plan.groups[*group].playback.is_some());
+            let recorded: Vec<usize> = recorded.collect();
+            let found: Vec<String> = recorded.iter().map(|n| plan.groups[*n].name(plan.kind)).collect();
+            assert_eq!(found, names);
+            for group in 0..plan.groups.len() {
+                let loads = plan.loads_of(group);
+                assert_eq!(loads, if recorded.contains(&group) { &[70][..] } else { &[30, 50, 70, 90] });
+                let of_group = plan.slots().iter().filter(|slot| slot.group == group).count();
+                assert_eq!(of_group, loads.len() * plan.contenders_of(group).count() * plan.repeats as usize);
+            }
+            // They are no reason for twice as many runs.
+            let added = recorded.len() * plan.contenders.len() * plan.repeats as usize;
+            assert!(8 * added <= plan.runs(), "{added} of {}", plan.runs());
+            assert!(plan.quick().groups.iter().all(|group| group.playback.is_none()));
+        }
+        let text = PLANS[0].1.replacen("\"web-search\", ", "\"recording:http\", ", 1);
+        let first = FabricPlan::parse(Path::new("x.toml"), &text, None).unwrap();
+        assert_eq!(first.groups[0].name(first.kind), "recording:http");
+        let live = first.as_live(None).unwrap();
+        assert_eq!(live.groups.len(), 1);
+        assert!(live.groups[0].playback.is_none() && live.groups[0].sizes.name() == "recording:http");
+    }
+
+    #[test]
     fn a_quick_plan_keeps_the_question_and_the_contenders() {
         let quick = shipped(0).quick();
         let degrees: Vec<u32> = quick.groups.iter().map(|group| group.predictable_percent).collect();
@@ -471,7 +593,10 @@ mod tests {
         let quick = shipped(1).quick();
         let uplinks: Vec<Uplinks> = quick.groups.iter().map(|group| group.uplinks).collect();
         assert_eq!(uplinks, [Uplinks::Even, Uplinks::Slow, Uplinks::Failed]);
-        assert_eq!((quick.loads_percent.len(), quick.contenders.len(), quick.repeats), (2, 6, 1));
+        assert_eq!((quick.loads_percent.len(), quick.contenders.len(), quick.repeats), (2, 8, 1));
+        let present = quick.slots().into_iter().filter(|slot| slot.contender == Contender::PresentLoads);
+        let groups: BTreeSet<usize> = present.map(|slot| slot.group).collect();
+        assert_eq!(groups, BTreeSet::from([2]), "only where a link fails is there something to foresee");
     }
 
     #[test]
@@ -509,7 +634,14 @@ mod tests {
             let hosts = refused(n, "hosts = 16", "hosts = 12");
             assert!(hosts.contains("x.toml:") && hosts.contains("hosts: must be a multiple of 8"), "{hosts}");
             assert!(refused(n, "\"web-search\"", "\"web\"").contains("sizes[0]: must be"));
-            assert!(refused(n, "\"oracle\"", "\"seer\"").contains("contenders[5]: must be one of"));
+            let unknown = refused(n, "\"web-search\"", "\"recording:ftp\"");
+            assert!(unknown.contains("sizes[0]: no recording is called `ftp`"), "{unknown}");
+            let load = refused(n, "recorded_load_percent = [70]", "recorded_load_percent = [99]");
+            assert!(load.contains("recorded_load_percent[0]: is 99"), "{load}");
+            assert!(
+                refused(n, "\"oracle\"", "\"seer\"")
+                    .contains(["contenders[5]: must be one of", "contenders[7]: must be one of"][n])
+            );
             assert!(refused(n, "rate_gbit = 10", "rate_mbit = 10").contains("rate_mbit"));
             assert!(refused(n, "kind = \"", "kind = \"no-").contains("kind: must be"));
             let paths = refused(n, "\npaths = ", "\npaths = 1");

@@ -2,6 +2,7 @@
 
 use crate::error::FabricError;
 use crate::learning::alone;
+use crate::omniscient::PathOracle;
 use crate::oracle::Oracle;
 use crate::plan::{Contender, FabricPlan, Group, Kind, Slot};
 use crate::thresholds::{SizedFlow, bytes_of, demotions, exact, thresholds};
@@ -101,6 +102,7 @@ fn trial(plan: &FabricPlan, group: &Group, load_ppm: u32, split: Split, seed: u6
         structure: group.structure(fabric.shape.hosts()),
         fabric,
         sizes: group.sizes.clone(),
+        playback: group.playback.clone(),
         load_ppm,
         split,
         seed,
@@ -159,11 +161,14 @@ impl<'a> Player<'a> {
         let seed = self.plan.seed.wrapping_add(slot.repeat.into());
         let mut trial = trial(self.plan, group, slot.load_percent * 10_000, Split::Test, seed);
         match slot.contender {
-            Contender::SizeAgentLate => {
+            Contender::SizeAgentLate | Contender::PathAgentLate => {
                 trial.fabric.hosts.agent_latency_us = self.plan.late_agent_latency_us;
             }
             Contender::KnownSizes => trial.fabric.send_buffer_bytes = u64::MAX,
-            Contender::KnownLoads => trial.omniscient = Some(group.uplinks),
+            Contender::KnownLoads | Contender::PresentLoads => {
+                let foresees = slot.contender == Contender::KnownLoads;
+                trial.omniscient = Some(PathOracle { uplinks: group.uplinks, foresees });
+            }
             _ => {}
         }
         let algorithm = self.algorithm(slot)?;
@@ -175,7 +180,9 @@ impl<'a> Player<'a> {
     pub(crate) fn algorithm(&self, slot: &Slot) -> Result<Option<Arc<dyn Algorithm>>, FabricError> {
         let thresholds = self.prepared.get(&slot.group).map(|prepared| prepared.size).unwrap_or_default();
         let algorithm: Arc<dyn Algorithm> = match slot.contender {
-            Contender::Fifo | Contender::Ecmp | Contender::KnownLoads => return Ok(None),
+            Contender::Fifo | Contender::Ecmp | Contender::KnownLoads | Contender::PresentLoads => {
+                return Ok(None);
+            }
             Contender::Pias => Arc::new(Pias { demotions: thresholds.demotions }),
             Contender::Size => Arc::new(Size::new(thresholds)),
             Contender::SizeAgent | Contender::SizeAgentLate => {
@@ -186,9 +193,11 @@ impl<'a> Player<'a> {
                 let oracle = self.prepared.get(&slot.group).map(|prepared| prepared.oracle);
                 Arc::new(oracle.ok_or(FabricError::NoSnapshot)?)
             }
-            Contender::Plb => Arc::new(Plb),
+            Contender::Plb => Arc::new(Plb::default()),
             Contender::LeastLoaded => Arc::new(PathInAgent::least_loaded()),
-            Contender::PathAgent => Arc::new(PathInAgent::shipped().ok_or(FabricError::NoSnapshot)?),
+            Contender::PathAgent | Contender::PathAgentLate => {
+                Arc::new(PathInAgent::shipped().ok_or(FabricError::NoSnapshot)?)
+            }
             Contender::Path => Arc::new(Path::default()),
         };
         Ok(Some(algorithm))

@@ -34,7 +34,7 @@ pub fn header(plan: &FabricPlan, host: Host) -> Header {
         learning: false,
     };
     let scenarios = (0..plan.groups.len()).flat_map(|group| {
-        plan.loads_percent.iter().map(move |load_percent| scenario(plan, group, *load_percent))
+        plan.loads_of(group).iter().map(move |load_percent| scenario(plan, group, *load_percent))
     });
     Header {
         schema: SCHEMA_VERSION,
@@ -71,7 +71,7 @@ fn digest(plan: &FabricPlan) -> String {
         plan.fabric,
         (plan.late_agent_latency_us, plan.seed, plan.flows, plan.warm_up_flows),
         plan.groups,
-        plan.loads_percent,
+        (&plan.loads_percent, &plan.recorded_loads_percent),
         plan.contenders,
     );
     if plan.is_live {

@@ -2,13 +2,12 @@
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
-use crate::omniscient::Omniscient;
-use crate::uplinks::Uplinks;
+use crate::omniscient::{Omniscient, PathOracle};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Companion, Config, Core, Counters, DatapathId, Rules, drive};
 use ccplane_netsim::PathConfig;
-use ccplane_netsim::workload::{FlowSizes, HostArrival, HostArrivals, Split, Structure};
+use ccplane_netsim::workload::{FlowSizes, HostArrival, HostArrivals, Playback, Split, Structure};
 use ccplane_sim::{SimConfig, SimDatapath};
 use std::sync::Arc;
 
@@ -30,6 +29,8 @@ pub struct Trial {
     /// Share of each host's link that payload takes, millionths.
     pub load_ppm: u32,
     pub structure: Structure,
+    /// The recording whose flows these are, whatever sizes and structure say; `None` where they are drawn.
+    pub playback: Option<Playback>,
     /// The set of flows that these are drawn from.
     pub split: Split,
     pub seed: u64,
@@ -37,8 +38,8 @@ pub struct Trial {
     pub warm_up_flows: usize,
     /// Flows that are measured. The load stays until all of them have ended.
     pub flows: usize,
-    /// An oracle that chooses paths, and the uplinks that it knows of.
-    pub omniscient: Option<Uplinks>,
+    /// An oracle that chooses paths, if one does.
+    pub omniscient: Option<PathOracle>,
 }
 
 /// A measured flow.
@@ -76,10 +77,14 @@ impl Trial {
     /// # Errors
     /// A load or a structure outside its limits.
     pub fn arrivals(&self) -> Result<HostArrivals, FabricError> {
-        let of = (self.split, self.seed);
-        let arrivals =
-            HostArrivals::new(&self.sizes, self.load_ppm, self.fabric.edge_bit_per_s, self.structure, of)?;
-        Ok(arrivals)
+        let (load_ppm, bit_per_s, of) = (self.load_ppm, self.fabric.edge_bit_per_s, (self.split, self.seed));
+        let arrivals = match &self.playback {
+            Some(playback) => {
+                HostArrivals::played(playback, load_ppm, bit_per_s, self.fabric.shape.hosts(), of)
+            }
+            None => HostArrivals::new(&self.sizes, load_ppm, bit_per_s, self.structure, of),
+        };
+        Ok(arrivals?)
     }
 
     /// Simulates under the algorithm of that name, which is one of these or [`ccplane_core::NATIVE`].
@@ -122,7 +127,7 @@ impl Trial {
                 hosts.remember(&flow, past.bytes);
             }
         }
-        let oracle = self.omniscient.map(|uplinks| Omniscient::new(&self.fabric, uplinks));
+        let oracle = self.omniscient.map(|oracle| Omniscient::new(&self.fabric, oracle));
         let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle, companion };
         all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())

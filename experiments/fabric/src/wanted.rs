@@ -43,6 +43,9 @@ impl Verdict {
 
 /// The limits for a group: what can be learned there decides which.
 pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
+    // Nobody can foresee a failure.
+    let of_paths =
+        if group.uplinks == Uplinks::Failed { Contender::PresentLoads } else { Contender::KnownLoads };
     let (of, agents, oracle, (short, long)): (_, &[Contender], _, _) = match plan.kind {
         Kind::Scheduling => (
             Contender::Size,
@@ -51,10 +54,12 @@ pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
             LITEFLOW_SCHEDULING,
         ),
         Kind::Balancing => {
-            (Contender::Path, &[Contender::PathAgent], Contender::KnownLoads, LITEFLOW_BALANCING)
+            (Contender::Path, &[Contender::PathAgent, Contender::PathAgentLate], of_paths, LITEFLOW_BALANCING)
         }
     };
     let (nothing, everything) = match plan.kind {
+        // Nobody knows how far what was recorded can be predicted.
+        Kind::Scheduling if group.playback.is_some() => (false, false),
         Kind::Scheduling => (group.predictable_percent == 0, group.predictable_percent == 100),
         Kind::Balancing => (group.uplinks == Uplinks::Even, group.uplinks != Uplinks::Even),
     };
@@ -78,7 +83,7 @@ pub(crate) fn verdicts(plan: &FabricPlan, cells: &[Cell]) -> Vec<Verdict> {
     let mut all = Vec::new();
     for (n, group) in plan.groups.iter().enumerate() {
         for Wanted { of, against, class, at_most } in wanted(plan, group) {
-            let found = ratio(cells, n, &plan.loads_percent, (of, against), class, Figure::Mean);
+            let found = ratio(cells, n, plan.loads_of(n), (of, against), class, Figure::Mean);
             let Some(found) = found else { continue };
             let (name, class) = (group.name(plan.kind), class.name());
             let what = format!("{name}: {} to {}, mean of flows {class}", of.name(), against.name());

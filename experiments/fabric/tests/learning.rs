@@ -90,6 +90,7 @@ fn a_network_that_tells_no_flow_from_another_is_replaced_by_one_that_has_seen_th
         sizes: FlowSizes::data_mining().at_most(300_000),
         load_ppm: 700_000,
         structure: Structure::new(8, PPM),
+        playback: None,
         split: Split::Validation,
         seed: 1,
         warm_up_flows: 0,

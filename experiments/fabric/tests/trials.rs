@@ -6,8 +6,10 @@ use ccplane_algs::{
     Demotions, LeastLoaded, Path, PathInAgent, Pias, Size, SizeInAgent, SizeThresholds, THRESHOLDS,
 };
 use ccplane_core::NATIVE;
-use ccplane_fabric::{Fabric, Outcome, Trial, Uplinks};
-use ccplane_netsim::workload::{FlowSizes, PPM, Split, Structure};
+use ccplane_fabric::{Fabric, Outcome, PathOracle, Trial, Uplinks};
+use ccplane_netsim::workload::recorded::{Recording, Unit};
+use ccplane_netsim::workload::{FlowSizes, PPM, Playback, Split, Structure};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Web search flows of up to 5 MB between eight hosts at 10 Gb/s.
@@ -17,6 +19,7 @@ fn trial(predictable_ppm: u32, flows: usize, seed: u64) -> Trial {
         sizes: FlowSizes::web_search().at_most(5_000_000),
         load_ppm: 700_000,
         structure: Structure::new(8, predictable_ppm),
+        playback: None,
         split: Split::Validation,
         seed,
         warm_up_flows: 20,
@@ -74,6 +77,22 @@ fn no_packet_overtakes_one_of_its_flow_though_priorities_and_paths_change() {
 }
 
 #[test]
+fn recorded_flows_cross_a_fabric_in_their_own_sizes() {
+    let recording = include_str!("../../traces/recordings/shuffle.jsonl");
+    let recording = Recording::parse(recording).unwrap();
+    let sizes: Vec<u64> = recording.transfers(Unit::Connection).iter().map(|t| t.bytes).collect();
+    let playback = Some(Playback::new(&recording).unwrap());
+    let trial = Trial { playback, ..trial(0, 120, 1) };
+    let outcome = run(&trial, Size::default());
+    assert_eq!(outcome.completions.len(), 120);
+    for flow in &outcome.completions {
+        assert!(flow.completion_ns.is_some() && sizes.contains(&flow.arrival.bytes), "{flow:?}");
+    }
+    assert_eq!(outcome, run(&trial, Size::default()));
+    assert_eq!(outcome.overtaking, 0);
+}
+
+#[test]
 fn where_sizes_repeat_the_network_in_the_datapath_is_better_than_in_an_agent_that_takes_its_time() {
     let mut trial = trial(PPM, 250, 1);
     trial.fabric.hosts.agent_latency_us = 2_000;
@@ -105,9 +124,33 @@ fn where_an_uplink_fails_the_network_in_the_datapath_is_better_than_in_the_agent
 fn an_oracle_of_paths_leaves_each_flow_one_path_that_is_not_down() {
     let mut trial = over(Uplinks::Failed, 250, 1);
     let hashes = trial.run(&[], NATIVE).unwrap();
-    trial.omniscient = Some(Uplinks::Failed);
-    let oracle = trial.run(&[], NATIVE).unwrap();
-    assert!(ratio(&oracle, &hashes) < 0.95, "{}", ratio(&oracle, &hashes));
-    assert_eq!(oracle.overtaking, 0);
-    assert_eq!(oracle, trial.run(&[], NATIVE).unwrap());
+    let mut run = |foresees| {
+        trial.omniscient = Some(PathOracle { uplinks: Uplinks::Failed, foresees });
+        let oracle = trial.run(&[], NATIVE).unwrap();
+        assert_eq!(oracle.overtaking, 0);
+        assert_eq!(oracle, trial.run(&[], NATIVE).unwrap());
+        oracle
+    };
+    let (foresees, hears) = (run(true), run(false));
+    assert!(ratio(&foresees, &hashes) < 0.95, "{}", ratio(&foresees, &hashes));
+    // What has started when the link fails is lost to the one that only hears of it.
+    assert_ne!(hears.digest, foresees.digest);
+    assert!(ratio(&foresees, &hears) < 1.05, "{}", ratio(&foresees, &hears));
+    assert!(ratio(&hears, &hashes) < 1.0, "{}", ratio(&hears, &hashes));
+}
+
+#[test]
+fn a_fabric_of_64_hosts_at_100_gbit_carries_its_flows() {
+    let mut large = trial(PPM, 150, 1);
+    large.fabric = Fabric::new(64, 100_000_000_000);
+    large.structure = Structure::new(64, PPM);
+    // So low that all flows end within the longest time of a trial.
+    large.load_ppm = 50_000;
+    let outcome = run(&large, Size::default());
+    assert!(outcome.completions.iter().all(|flow| flow.completion_ns.is_some()));
+    let hosts: BTreeSet<usize> = outcome.completions.iter().map(|flow| flow.arrival.from).collect();
+    assert!(hosts.len() > 40, "{hosts:?}");
+    let shortest =
+        |flow: &ccplane_fabric::Completion| large.fabric.ideal_ns(flow.arrival.bytes, flow.base_rtt_ns / 2);
+    assert!(outcome.completions.iter().all(|flow| flow.completion_ns.unwrap() >= shortest(flow)));
 }

@@ -79,7 +79,8 @@ impl OwnLoop {
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let rules = Rules { rules: Vec::new(), default: NATIVE.to_owned() };
-        let started = packets_loop::spawn(located, &rules, algorithms, (None, None), Post::none(), &[])?;
+        let fitted = packets_loop::fitted(algorithms, &located.config.datapath.packets);
+        let started = packets_loop::spawn(located, &rules, &fitted, (None, None), Post::none(), &[])?;
         Ok(started.map(|worker| OwnLoop { worker, learners: None, views: Vec::new() }))
     }
 

@@ -14,6 +14,7 @@ use crate::learning::{Beginning, Post};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::{Algorithm, configure};
+use ccplane_algs::{AT_START, FLOWLET_GAP};
 use ccplane_channel::clock;
 use ccplane_core::{Core, Rules};
 use ccplane_ebpf::EbpfError;
@@ -25,14 +26,28 @@ use tracing::warn;
 /// The loop's name in logs, metrics and its sockets.
 const NAME: &str = "packets";
 
+/// The algorithms, of which those that choose paths know the datapath's pauses, and whether only flows that start can be led.
+pub(super) fn fitted(algorithms: &[Arc<dyn Algorithm>], packets: &Packets) -> Vec<Arc<dyn Algorithm>> {
+    let gap_us = i64::try_from(packets.flowlet_gap_us.get()).unwrap_or(FLOWLET_GAP.max);
+    let known = [(FLOWLET_GAP.name, gap_us), (AT_START.name, packets.leads_starts_alone().into())];
+    let fit = |algorithm: &Arc<dyn Algorithm>| {
+        let takes = |name: &str| algorithm.parameters().iter().any(|parameter| parameter.name == name);
+        let values: Vec<(&str, i64)> = known.into_iter().filter(|(name, _)| takes(name)).collect();
+        let fitted = if values.is_empty() { None } else { configure(algorithm, values).ok() };
+        fitted.unwrap_or_else(|| Arc::clone(algorithm))
+    };
+    algorithms.iter().map(fit).collect()
+}
+
 /// The algorithms, of which the one that flows start with has the configured parameters.
 pub(super) fn configured(
     args: &AgentArgs,
     algorithms: &[Arc<dyn Algorithm>],
     located: &Located,
 ) -> Result<Vec<Arc<dyn Algorithm>>, Failure> {
-    let Packets { algorithm: name, parameters, .. } = &located.config.datapath.packets;
-    let mut all = algorithms.to_vec();
+    let packets = &located.config.datapath.packets;
+    let Packets { algorithm: name, parameters, .. } = packets;
+    let mut all = fitted(algorithms, packets);
     if parameters.is_empty() {
         return Ok(all);
     }
@@ -100,5 +115,54 @@ pub(super) fn spawn(
         Ok(worker) => Ok(Ok(worker)),
         Err(SpawnError::Attach(error)) => Ok(Err(error)),
         Err(error) => Err(Failure::runtime(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Bounded, PathConfig};
+    use ccplane_alg::Control;
+
+    /// The programs that flows start with, and the fields that are set then.
+    fn first(packets: &Packets, name: &str) -> (Vec<&'static str>, Vec<(&'static str, i64)>) {
+        let all = fitted(&ccplane_algs::on_packets(), packets);
+        let found = all.iter().find(|algorithm| algorithm.name() == name).unwrap();
+        let mut control = Control::default();
+        found.first(&mut control);
+        let programs = control.requests().filter_map(|request| request.program).collect();
+        (programs, control.requests().flat_map(|request| request.fields.to_vec()).collect())
+    }
+
+    #[test]
+    fn algorithms_of_paths_know_the_pauses_and_whether_marks_alone_lead() {
+        let mark = |mark| PathConfig { mark, device: None };
+        let marks = Packets {
+            flowlet_gap_us: Bounded::clamped(120),
+            paths: vec![mark(1), mark(2)],
+            cgroup: Some("/".into()),
+            ..Packets::default()
+        };
+        for name in ["path", "plb", "path-agent", "least-loaded"] {
+            let devices = Packets {
+                paths: vec![PathConfig { device: Some("a".into()), ..mark(1) }, mark(2)],
+                ..marks.clone()
+            };
+            let (programs, fields) = first(&devices, name);
+            assert_eq!(programs, [name]);
+            assert!(fields.contains(&("flowlet_us", 120)), "{name}: {fields:?}");
+        }
+        assert_eq!(first(&marks, "path").0, ["path", "path-start"]);
+        assert_eq!(first(&marks, "plb").0, ["plb", "plb-start"]);
+        // Without a group no program runs at a start, and a flow label shows the path of what runs.
+        let others = [
+            Packets { cgroup: None, ..marks.clone() },
+            Packets { flow_label: true, ..marks.clone() },
+            Packets { paths: Vec::new(), ..marks },
+        ];
+        for packets in others {
+            assert_eq!(first(&packets, "path").0, ["path"], "{packets:?}");
+        }
+        assert_eq!(first(&Packets::default(), "pias").0, ["pias"]);
     }
 }

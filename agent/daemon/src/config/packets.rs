@@ -76,6 +76,12 @@ impl Packets {
         self.mode == Switch::On || self.mode == Switch::Auto && !self.devices.is_empty()
     }
 
+    /// Whether paths lead flows that start, and none that runs: each is a mark alone, which routes go by once.
+    pub fn leads_starts_alone(&self) -> bool {
+        let are_marks = !self.paths.is_empty() && self.paths.iter().all(|path| path.device.is_none());
+        are_marks && !self.flow_label && self.cgroup.is_some()
+    }
+
     /// Checks the conditions that involve several values.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let wrong = |field: &str, what: String| Err(Problem::new(format!("datapath.packets.{field}"), what));

@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -132,20 +132,7 @@ impl Lab {
 
     /// Starts a flow, of which the receiver reads all.
     pub fn flow(&self, to: IpAddr, port: u16) -> Flow {
-        let listener = self.receiver.run(|| TcpListener::bind((to, port)).unwrap()).unwrap();
-        let remote = listener.local_addr().unwrap();
-        let received = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&received);
-        let reader = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
-                count.fetch_add(bytes as u64, SeqCst);
-            }
-        });
-        let stream = self.sender.run(|| TcpStream::connect(remote).unwrap()).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Flow { stream, remote, received, sent: 0, reader: Some(reader) }
+        flow_between(&self.sender, &self.receiver, (to, port).into())
     }
 
     /// Begins to record what arrives at the receiver, of either cable.
@@ -164,6 +151,24 @@ impl Lab {
         let stopped = Arc::clone(&stop);
         Capture { stop, thread: std::thread::spawn(move || record(&socket, devices, &stopped)) }
     }
+}
+
+/// Starts a flow between two namespaces, of which the receiver reads all.
+pub fn flow_between(sender: &Namespace, receiver: &Namespace, to: SocketAddr) -> Flow {
+    let listener = receiver.run(|| TcpListener::bind(to).unwrap()).unwrap();
+    let remote = listener.local_addr().unwrap();
+    let received = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&received);
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
+            count.fetch_add(bytes as u64, SeqCst);
+        }
+    });
+    let stream = sender.run(|| TcpStream::connect(remote).unwrap()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Flow { stream, remote, received, sent: 0, reader: Some(reader) }
 }
 
 /// The hardware address of a host's end of a cable.
@@ -342,22 +347,27 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// Tests that move this process wait for each other.
+static ENTERED: Mutex<()> = Mutex::new(());
+
 /// A control group (v2) of this process; it goes back to its own when this is dropped.
 pub struct Group {
     path: PathBuf,
     before: PathBuf,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Group {
     /// Makes one and moves this process there; `None` where there are no control groups.
     pub fn enter(test: &str) -> Option<Group> {
+        let alone = ENTERED.lock().unwrap_or_else(PoisonError::into_inner);
         let root = cgroup_root()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
         let before = root.join(own.trim());
         let path = root.join(format!("ccp-{}-{test}", std::process::id()));
         fs::create_dir(&path).ok()?;
-        let group = Group { path, before };
+        let group = Group { path, before, _alone: alone };
         fs::write(group.path.join("cgroup.procs"), std::process::id().to_string()).ok()?;
         Some(group)
     }

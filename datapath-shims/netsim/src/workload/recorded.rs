@@ -153,6 +153,8 @@ pub struct Transfer {
     pub start_us: u64,
     pub from: u16,
     pub to: u16,
+    /// Whether the sender opened the connection.
+    pub by_opener: bool,
     /// The port that the connection was opened to.
     pub service_port: u16,
     /// The sender's process where it is known, else the receiver's.
@@ -224,7 +226,9 @@ impl Recording {
         for (flow, has_twin) in self.flows.iter().zip(twins) {
             flow.sent_as(unit, &mut transfers);
             if !has_twin && flow.received > 0 {
-                transfers.push(flow.transfer(flow.peer, flow.host, flow.start_us, flow.received));
+                let received =
+                    flow.transfer((flow.peer, flow.host), !flow.opened, flow.start_us, flow.received);
+                transfers.push(received);
             }
         }
         transfers.sort_by_key(|t| (t.start_us, t.from, t.to, t.bytes));
@@ -287,7 +291,8 @@ impl RecordedFlow {
     }
 
     fn sent_as(&self, unit: Unit, to: &mut Vec<Transfer>) {
-        let transfer = |at_us, bytes| self.transfer(self.host, self.peer, self.start_us + at_us, bytes);
+        let transfer =
+            |at_us, bytes| self.transfer((self.host, self.peer), self.opened, self.start_us + at_us, bytes);
         match unit {
             Unit::Burst if !self.bursts.is_empty() => {
                 to.extend(self.bursts.iter().map(|Burst(at_us, bytes)| transfer(*at_us, *bytes)));
@@ -297,9 +302,9 @@ impl RecordedFlow {
         }
     }
 
-    fn transfer(&self, from: u16, to: u16, start_us: u64, bytes: u64) -> Transfer {
+    fn transfer(&self, (from, to): (u16, u16), by_opener: bool, start_us: u64, bytes: u64) -> Transfer {
         let service_port = if self.opened { self.peer_port } else { self.port };
-        Transfer { start_us, from, to, service_port, app: Arc::clone(&self.app), bytes }
+        Transfer { start_us, from, to, by_opener, service_port, app: Arc::clone(&self.app), bytes }
     }
 }
 
@@ -391,7 +396,9 @@ mod tests {
         assert_eq!(seen(Unit::Connection), [&[(6, 0, 1, 30), (406, 1, 0, 70)], &later[..]].concat());
         let bursts = [(6, 0, 1, 10), (406, 1, 0, 70), (505, 0, 1, 20)];
         assert_eq!(seen(Unit::Burst), [&bursts[..], &later].concat());
-        assert!(both.transfers(Unit::Burst).iter().all(|t| t.service_port == 80));
+        assert!(
+            both.transfers(Unit::Burst).iter().all(|t| t.service_port == 80 && t.by_opener == (t.from == 0))
+        );
     }
 
     #[test]

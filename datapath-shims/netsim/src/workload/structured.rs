@@ -5,7 +5,8 @@
 //! or less, with a stated probability, else one drawn afresh. Whatever that probability, sizes have the same distribution and
 //! flows arrive as a Poisson process over all pairs.
 
-use super::{Arrivals, FlowSizes, PPM, Random, WorkloadError};
+use super::playback::Copies;
+use super::{Arrivals, FlowSizes, PPM, Playback, Random, WorkloadError};
 
 /// Hosts of one workload.
 pub const MAX_HOSTS: usize = 256;
@@ -50,16 +51,18 @@ impl Structure {
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let within = |what, found: u64, min, max| {
-            let is_within = (min..=max).contains(&found);
-            if is_within { Ok(()) } else { Err(WorkloadError::Structure { what, found, min, max }) }
-        };
         within("hosts", self.hosts as u64, 2, MAX_HOSTS as u64)?;
         within("destinations", self.destinations as u64, 1, self.hosts as u64 - 1)?;
         within("pairs of a host", self.pairs() as u64, 1, MAX_PAIRS as u64)?;
         within("predictable", self.predictable_ppm.into(), 0, PPM.into())?;
         within("flows of a regime", self.regime_flows.into(), 1, PPM.into())
     }
+}
+
+/// Refuses a number of a structure that is not within its limits.
+pub(super) fn within(what: &'static str, found: u64, min: u64, max: u64) -> Result<(), WorkloadError> {
+    let is_within = (min..=max).contains(&found);
+    if is_within { Ok(()) } else { Err(WorkloadError::Structure { what, found, min, max }) }
 }
 
 /// A flow that starts between two hosts.
@@ -79,10 +82,23 @@ pub struct HostArrival {
 /// Flows between hosts, for ever, in order of time.
 #[derive(Clone, Debug)]
 pub struct HostArrivals {
-    sizes: FlowSizes,
-    structure: Structure,
     arrivals: Arrivals,
     random: Random,
+    source: Source,
+}
+
+/// The origin of the flows' sizes and ends.
+#[derive(Clone, Debug)]
+enum Source {
+    Drawn(Drawn),
+    Played(Copies),
+}
+
+/// Pairs of application and destination whose flows are drawn.
+#[derive(Clone, Debug)]
+struct Drawn {
+    sizes: FlowSizes,
+    structure: Structure,
     /// Offsets from a host to the destinations of its applications, which are the same for all: so each host receives as much.
     offsets: Vec<usize>,
     /// The usual size of each pair, bytes, host by host.
@@ -102,11 +118,9 @@ impl HostArrivals {
         (split, seed): (Split, u64),
     ) -> Result<HostArrivals, WorkloadError> {
         structure.check()?;
-        let seed = seed.wrapping_mul(SPLITS).wrapping_add(split as u64);
+        let seed = seed_of(split, seed);
         let mut random = Random::new(seed, 1);
-        let mut arrivals = Arrivals::new(sizes, load_ppm, capacity_bit_per_s, seed)?;
-        // Those of all hosts together.
-        arrivals.mean_gap_ns = (arrivals.mean_gap_ns / structure.hosts as u64).max(1);
+        let arrivals = of_all_hosts(sizes, load_ppm, capacity_bit_per_s, structure.hosts, seed)?;
         let others = structure.hosts - 1;
         let offsets = (0..structure.applications).flat_map(|_| {
             let first = random.up_to(others as u64 - 1) as usize;
@@ -115,27 +129,86 @@ impl HostArrivals {
         let offsets = offsets.collect();
         let usual =
             (0..structure.hosts * structure.pairs()).map(|_| sizes.quantile(random.share())).collect();
-        Ok(HostArrivals { sizes: sizes.clone(), structure, arrivals, random, offsets, usual })
+        let source = Source::Drawn(Drawn { sizes: sizes.clone(), structure, offsets, usual });
+        Ok(HostArrivals { arrivals, random, source })
+    }
+
+    /// Recorded transfers that load each of so many hosts' links of this capacity by this share, in millionths, of payload.
+    ///
+    /// As many copies of the recording as there are hosts are played at once, so that each host is each of the recording's ends once. A
+    /// copy keeps the order of its transfers and begins anew behind the last; when which copy goes on is a Poisson process, and the first
+    /// transfer of each is drawn.
+    ///
+    /// # Errors
+    /// A load, a capacity or a number of hosts outside its limits.
+    pub fn played(
+        playback: &Playback,
+        load_ppm: u32,
+        capacity_bit_per_s: u64,
+        hosts: usize,
+        (split, seed): (Split, u64),
+    ) -> Result<HostArrivals, WorkloadError> {
+        within("hosts", hosts as u64, 2, MAX_HOSTS as u64)?;
+        let seed = seed_of(split, seed);
+        let mut random = Random::new(seed, 1);
+        let mean = FlowSizes::fixed(playback.mean_bytes());
+        let arrivals = of_all_hosts(&mean, load_ppm, capacity_bit_per_s, hosts, seed)?;
+        let source = Source::Played(Copies::new(playback, hosts, &mut random));
+        Ok(HostArrivals { arrivals, random, source })
     }
 
     /// Returns sizes that each pair had before the first arrival, `count` for each, oldest first; none has a time.
+    ///
+    /// Of a recording that is played there are no more than it has.
     pub fn past(&mut self, count: usize) -> Vec<HostArrival> {
+        match &mut self.source {
+            Source::Drawn(drawn) => drawn.past(count, &mut self.random),
+            Source::Played(copies) => copies.past(count),
+        }
+    }
+}
+
+/// The seed of a split's flows.
+fn seed_of(split: Split, seed: u64) -> u64 {
+    seed.wrapping_mul(SPLITS).wrapping_add(split as u64)
+}
+
+/// Arrivals of all hosts together, of which each loads its link so much.
+fn of_all_hosts(
+    sizes: &FlowSizes,
+    load_ppm: u32,
+    capacity_bit_per_s: u64,
+    hosts: usize,
+    seed: u64,
+) -> Result<Arrivals, WorkloadError> {
+    let mut arrivals = Arrivals::new(sizes, load_ppm, capacity_bit_per_s, seed)?;
+    arrivals.mean_gap_ns = (arrivals.mean_gap_ns / hosts as u64).max(1);
+    Ok(arrivals)
+}
+
+impl Drawn {
+    fn past(&mut self, count: usize, random: &mut Random) -> Vec<HostArrival> {
         let pairs = self.structure.hosts * self.structure.pairs();
         let times = std::iter::repeat_n(0..pairs, count).flatten();
-        let past = times.map(|pair| self.arrive(pair, 0));
+        let past = times.map(|pair| self.arrive(pair, 0, random));
         past.collect()
     }
 
-    fn arrive(&mut self, pair: usize, start_us: u64) -> HostArrival {
+    fn next(&mut self, start_us: u64, random: &mut Random) -> HostArrival {
+        let pair = random.up_to(self.usual.len() as u64 - 1) as usize;
+        self.arrive(pair, start_us, random)
+    }
+
+    fn arrive(&mut self, pair: usize, start_us: u64, random: &mut Random) -> HostArrival {
         let Structure { hosts, predictable_ppm, regime_flows, destinations, .. } = self.structure;
         let (from, own) = (pair / self.structure.pairs(), pair % self.structure.pairs());
-        if self.random.up_to(u64::from(regime_flows) - 1) == 0 {
-            self.usual[pair] = self.sizes.quantile(self.random.share());
+        if random.up_to(u64::from(regime_flows) - 1) == 0 {
+            self.usual[pair] = self.sizes.quantile(random.share());
         }
-        let repeats = self.random.up_to(u64::from(PPM) - 1) < predictable_ppm.into();
-        let (usual, fresh) = (self.usual[pair], self.sizes.quantile(self.random.share()));
+        let repeats = random.up_to(u64::from(PPM) - 1) < predictable_ppm.into();
+        let (usual, fresh) = (self.usual[pair], self.sizes.quantile(random.share()));
         let spread = usual / SPREAD;
-        let near = usual - spread + self.random.up_to(2 * spread);
+        let near = usual - spread + random.up_to(2 * spread);
         HostArrival {
             start_us,
             bytes: if repeats { near } else { fresh }.max(1),
@@ -151,8 +224,10 @@ impl Iterator for HostArrivals {
 
     fn next(&mut self) -> Option<HostArrival> {
         let start_us = self.arrivals.next()?.start_us;
-        let pair = self.random.up_to(self.usual.len() as u64 - 1) as usize;
-        Some(self.arrive(pair, start_us))
+        Some(match &mut self.source {
+            Source::Drawn(drawn) => drawn.next(start_us, &mut self.random),
+            Source::Played(copies) => copies.next(start_us, &mut self.random),
+        })
     }
 }
 

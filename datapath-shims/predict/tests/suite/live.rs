@@ -189,11 +189,14 @@ fn loads_count_what_comes_back() {
     for datapath in DATAPATHS {
         for pace in [Pace::OneOutstanding, Pace::OpenLoop(2_000.0)] {
             let load = Load { slot: 1, pace, time: Duration::from_millis(300), feedback: true, spins: false };
-            let mut outcome = load::Outcome::default();
+            let (mut outcome, mut all_sent) = (load::Outcome::default(), Vec::new());
             let ended = beside(datapath, server(), "127.0.0.1:0", |client, _| {
-                outcome = load::run(client, &digits, &load).unwrap();
+                let mut ended = |so_far: &load::Outcome| all_sent.push((so_far.sent, so_far.answered));
+                outcome = load::run_then(client, &digits, &load, &mut ended).unwrap();
             });
             let Some((_, counters)) = ended else { continue };
+            let [(sent, answered)] = all_sent[..] else { panic!("the end is said {} times", all_sent.len()) };
+            assert!(sent == outcome.sent && answered <= outcome.answered);
             assert!(outcome.answered > 0 && outcome.answered <= outcome.sent);
             assert!(counters.requests >= outcome.answered && counters.requests <= outcome.sent);
             assert!(counters.right <= outcome.right);

@@ -6,4 +6,6 @@ mod fuzz;
 mod live;
 mod server;
 mod support;
+#[cfg(feature = "wire")]
+mod wire;
 mod xsk;

@@ -214,10 +214,20 @@ fn wire(eal: &Eal, kind: &str, end: usize) -> Result<DpdkWire, BenchError> {
     wire_over(Port::open(eal, &name, PortOptions::default()).map_err(missing)?, PORTS[end])
 }
 
+/// A wire over XDP sockets at an address of `veth::connect_to_bare`'s far end, which the calling thread is at.
+pub(crate) fn wire_at_bare_end(eal: &Eal, address: SocketAddr) -> Result<DpdkWire, BenchError> {
+    let name = format!("{}:{DEVICE}", KINDS[1]).parse().map_err(missing)?;
+    wire_at(Port::open(eal, &name, PortOptions::default()).map_err(missing)?, address)
+}
+
 /// A wire at one of [`PORTS`] over a port with one queue.
 fn wire_over(port: Port, address: &str) -> Result<DpdkWire, BenchError> {
     let address: IpAddr = address.parse().map_err(missing)?;
-    let address = SocketAddr::new(address, UDP_PORT);
+    wire_at(port, SocketAddr::new(address, UDP_PORT))
+}
+
+/// A wire over a port with one queue.
+fn wire_at(port: Port, address: SocketAddr) -> Result<DpdkWire, BenchError> {
     let options = WireOptions {
         addresses: vec![format!("{}/30", address.ip()).parse().map_err(missing)?],
         udp_port: address.port(),
@@ -229,7 +239,7 @@ fn wire_over(port: Port, address: &str) -> Result<DpdkWire, BenchError> {
 }
 
 /// DPDK starts once a process.
-fn eal() -> Result<&'static Eal, BenchError> {
+pub(crate) fn eal() -> Result<&'static Eal, BenchError> {
     static EAL: OnceLock<Result<Eal, String>> = OnceLock::new();
     let options = EalOptions { memory: Memory::Auto, memory_mib: MEMORY_MIB, ..EalOptions::default() };
     let started = EAL.get_or_init(|| Eal::start(&options).map_err(|error| error.to_string()));

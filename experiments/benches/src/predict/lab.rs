@@ -14,12 +14,15 @@ use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{Choice, Key, Server, Service, sockets, uring};
 use ccplane_predict_xdp::{Attachment, Counter, Options, Plain, Random, Target, XdpMode, XdpServer};
 
+#[cfg(feature = "dpdk")]
+use super::port::PortCable;
 use super::{Asked, missing};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
+use crate::processor;
 use crate::proof::{Proof, Unproven};
 
-const PORT: u16 = 7117;
+pub(super) const PORT: u16 = 7117;
 /// The core of the client, and that of a server with a thread.
 const CLIENT_CORE: usize = 0;
 const SERVER_CORE: usize = 1;
@@ -32,6 +35,9 @@ pub(super) enum Contender {
     Blocking,
     IoUring,
     AfXdp,
+    /// A DPDK port over XDP sockets.
+    #[cfg(feature = "dpdk")]
+    Dpdk,
     Xdp,
     /// No server, but what one in XDP takes at least.
     Echo,
@@ -39,14 +45,22 @@ pub(super) enum Contender {
 
 impl Contender {
     /// Those with rows of their own.
-    pub(super) const ALL: [Contender; 4] =
-        [Contender::Blocking, Contender::IoUring, Contender::AfXdp, Contender::Xdp];
+    pub(super) const ALL: &'static [Contender] = &[
+        Contender::Blocking,
+        Contender::IoUring,
+        Contender::AfXdp,
+        #[cfg(feature = "dpdk")]
+        Contender::Dpdk,
+        Contender::Xdp,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Contender::Blocking => "blocking",
             Contender::IoUring => "io_uring",
             Contender::AfXdp => "af_xdp",
+            #[cfg(feature = "dpdk")]
+            Contender::Dpdk => "dpdk",
             Contender::Xdp => "xdp",
             Contender::Echo => "echo",
         }
@@ -55,10 +69,8 @@ impl Contender {
     /// The cores that take part.
     pub(super) fn cores(self) -> &'static str {
         match self {
-            Contender::Blocking | Contender::IoUring | Contender::AfXdp => {
-                "as many requests as the client's core can send, answered by another core"
-            }
             Contender::Xdp | Contender::Echo => "as many requests as one core can send and answer",
+            _ => "as many requests as the client's core can send, answered by another core",
         }
     }
 }
@@ -68,6 +80,8 @@ pub(super) struct Lab<'a> {
     asked: &'a Asked,
     client: Namespace,
     far: Namespace,
+    #[cfg(feature = "dpdk")]
+    port: PortCable,
     pass: Plain,
     _pass: Attachment,
 }
@@ -81,7 +95,15 @@ impl<'a> Lab<'a> {
         veth::connect(&client, &server)?;
         let pass = Plain::pass().map_err(missing)?;
         let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
-        Ok(Lab { asked, client, far: server, pass, _pass: attached })
+        Ok(Lab {
+            asked,
+            client,
+            far: server,
+            #[cfg(feature = "dpdk")]
+            port: PortCable::new(&pass)?,
+            pass,
+            _pass: attached,
+        })
     }
 
     /// Starts a server, which ends when what is returned does.
@@ -107,6 +129,13 @@ impl<'a> Lab<'a> {
                     Threaded::start(self.server(key)?, move |service, stop| socket.serve(service, stop));
                 Running::Thread(started, None)
             }
+            #[cfg(feature = "dpdk")]
+            Contender::Dpdk => {
+                let port = self.port.port();
+                let started =
+                    Threaded::start(self.server(key)?, move |service, stop| port.serve(service, stop));
+                Running::Thread(started, None)
+            }
             Contender::Xdp => {
                 let server = self.xdp(target, key)?;
                 let attached = attach(&|| server.attach(DEVICE, XdpMode::Native))?;
@@ -130,18 +159,51 @@ impl<'a> Lab<'a> {
         XdpServer::load(&options, &self.asked.portfolio, None).map_err(missing)
     }
 
+    /// The namespace from which a server is asked.
+    fn beside(&self, contender: Contender) -> &Namespace {
+        match contender {
+            #[cfg(feature = "dpdk")]
+            Contender::Dpdk => self.port.client(),
+            Contender::Blocking
+            | Contender::IoUring
+            | Contender::AfXdp
+            | Contender::Xdp
+            | Contender::Echo => &self.client,
+        }
+    }
+
     /// Another socket of a client.
-    pub(super) fn client(&self) -> Result<UdpSocket, BenchError> {
-        let socket = context("bind", self.client.run(|| UdpSocket::bind((ENDS[0], 0)))?)?;
+    pub(super) fn client(&self, contender: Contender) -> Result<UdpSocket, BenchError> {
+        let socket = context("bind", self.beside(contender).run(|| UdpSocket::bind((ENDS[0], 0)))?)?;
         context("connect", socket.connect((ENDS[1], PORT)))?;
         Ok(socket)
     }
 
     /// Puts a load on the server.
-    pub(super) fn ask(&self, load: &Load) -> Result<Outcome, BenchError> {
+    pub(super) fn ask(&self, contender: Contender, load: &Load) -> Result<Outcome, BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
         // A socket of its own, so that no late reply to an earlier load counts.
-        context("ask", load::run(&self.client()?, &self.asked.images, load))
+        context("ask", load::run(&self.client(contender)?, &self.asked.images, load))
+    }
+
+    /// Puts a load on the server. Also returns the replies that came for each second of processor time that the machine spent, the
+    /// client's included, while requests were sent.
+    pub(super) fn ask_per_core(
+        &self,
+        contender: Contender,
+        load: &Load,
+    ) -> Result<(Outcome, f64), BenchError> {
+        let _core = OneCore::nth(CLIENT_CORE);
+        let socket = self.client(contender)?;
+        let before = processor::busy()?;
+        let (mut answered, mut after) = (0, Ok(before));
+        let mut ended = |outcome: &Outcome| {
+            answered = outcome.answered;
+            after = processor::busy();
+        };
+        let outcome = context("ask", load::run_then(&socket, &self.asked.images, load, &mut ended))?;
+        let spent = after?.saturating_sub(before).as_secs_f64();
+        Ok((outcome, answered as f64 / spent.max(f64::MIN_POSITIVE)))
     }
 
     /// The time that the networks of a request take in the kernel, over some images.

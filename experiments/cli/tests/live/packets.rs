@@ -1,14 +1,18 @@
 //! The agent with decisions about packets, in a network namespace of its own.
 
-use crate::common::{Home, stderr, wait_for};
+use crate::common::{Home, PATIENCE, stderr, wait_for};
+use ccplane_emulator::multi::RECEIVER;
 use ccplane_emulator::netns::{Namespace, available};
+use ccplane_emulator::{LinkConfig, MultiPath, Shape};
 use ccplane_testing::skipped;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 /// Starts an agent in a namespace and waits until it serves.
 fn start(home: &Home, namespace: &Namespace) -> Child {
@@ -219,6 +223,106 @@ fn nothing_is_left_of_a_killed_agent_and_the_next_one_starts() {
         lab.listed(&stream).filter(|flow| flow["mode"] == "program")
     });
     lab.end(stream);
+}
+
+/// A control group (v2), which is removed when this is dropped.
+struct Group(PathBuf);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Payload of a flow of the next test, bytes.
+const STARTED: usize = 200_000;
+
+/// A process in a control group that sends so much to a port of the receiver, and holds its connection until its input ends.
+fn send_from(group: &Path, links: &MultiPath, port: u16) -> Child {
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec 3<>/dev/tcp/{}/{port} && head -c {STARTED} /dev/zero >&3 && read -r _",
+        group.display(),
+        RECEIVER.v4
+    );
+    let mut shell = Command::new("bash");
+    links.sender_ns().enter(shell.args(["-c", &script])).unwrap();
+    shell.stdin(Stdio::piped()).spawn().unwrap()
+}
+
+/// Carries one flow; returns the path that the agent says it has, whose link is the one that carried it.
+fn carried_by(home: &Home, group: &Path, links: &MultiPath) -> usize {
+    let carried = || links.stats().iter().map(|link| link.up.delivered_bytes).collect::<Vec<u64>>();
+    let before = carried();
+    let bind = || TcpListener::bind((RECEIVER.v4, 0)).unwrap();
+    let listener = links.receiver_ns().run(bind).unwrap();
+    let remote = listener.local_addr().unwrap();
+    let mut sending = send_from(group, links, remote.port());
+    let (mut accepted, _) = listener.accept().unwrap();
+    accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+    accepted.read_exact(&mut vec![0; STARTED]).unwrap();
+    let flow = wait_for("its program runs", || {
+        let flows = home.json(&["flows"]);
+        let mut flows = flows["flows"].as_array().unwrap().iter();
+        flows.find(|flow| flow["remote"] == remote.to_string() && flow["mode"] == "program").cloned()
+    });
+    assert_eq!(flow["faults"], 0, "{flow}");
+    let path = flow["steering"]["path"].as_u64().unwrap() as usize;
+    let grown = wait_for("its link has carried it", || {
+        let grown: Vec<u64> = carried().iter().zip(&before).map(|(now, before)| now - before).collect();
+        (grown.iter().sum::<u64>() >= STARTED as u64).then_some(grown)
+    });
+    assert!(grown[path] >= STARTED as u64 && grown[1 - path] < STARTED as u64 / 4, "{grown:?}: {flow}");
+    drop(sending.stdin.take());
+    sending.wait().unwrap();
+    path
+}
+
+/// Paths are marks alone, which `ip rule` goes by: flows choose theirs where they start, and keep it.
+#[test]
+fn flows_choose_a_path_where_they_start_and_routes_follow() {
+    let test = "flows_choose_a_path_where_they_start_and_routes_follow";
+    if !available() {
+        return skipped(test, "needs root and /dev/net/tun");
+    }
+    if let Err(error) = ccplane_ebpf::packets::available() {
+        return skipped(test, error);
+    }
+    let Some(root) = ccplane_ebpf::packets::cgroup_root() else {
+        return skipped(test, "there are no control groups (v2) here");
+    };
+    let name = format!("ccp-{}-starts", std::process::id());
+    let group = Group(root.join(&name));
+    fs::create_dir(&group.0).unwrap();
+    for (n, algorithm) in ["path", "plb"].into_iter().enumerate() {
+        let link = LinkConfig::symmetric(Shape::Unlimited, 1000);
+        let links = MultiPath::start(&[link.clone(), link]).unwrap();
+        let home = Home::new("");
+        let run_dir = home.dir().to_owned();
+        let marks = [0, 1].map(MultiPath::mark);
+        let parameters = if algorithm == "path" { "{ explore_permille = 1000 }" } else { "{}" };
+        home.configure(&format!(
+            "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\nlearn.mode = \"off\"\n\
+             datapath.packets.mode = \"on\"\ndatapath.packets.name = \"cct_start{n}\"\n\
+             datapath.packets.devices = [\"{}\", \"{}\"]\ndatapath.packets.algorithm = \"{algorithm}\"\n\
+             datapath.packets.parameters = {parameters}\ndatapath.packets.cgroup = \"/{name}\"\n\
+             datapath.packets.mark_mask = 15\n\
+             datapath.packets.paths = [{{ mark = {} }}, {{ mark = {} }}]\n",
+            MultiPath::device(0),
+            MultiPath::device(1),
+            marks[0],
+            marks[1],
+        ));
+        let mut agent = start(&home, links.sender_ns());
+        // Each takes one at random: sooner or later both are taken.
+        let (began, mut taken) = (Instant::now(), [false; 2]);
+        while taken.contains(&false) {
+            assert!(began.elapsed() < PATIENCE, "{algorithm} takes the same path always: {}", home.log());
+            taken[carried_by(&home, &group.0, &links)] = true;
+        }
+        let stopped = home.run(&["stop"]);
+        assert!(stopped.status.success(), "{}", stderr(&stopped));
+        assert!(agent.wait().unwrap().success(), "{}", home.log());
+    }
 }
 
 /// A plan of few flows over three links, for both questions.

@@ -2,13 +2,16 @@
 
 use crate::common::{ccplane, command, stderr, stdout};
 use ccplane_emulator::netns::{self, Namespace};
+use ccplane_predict::State;
 use ccplane_predict::data::Images;
+use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, Reply, write_request};
 use ccplane_testing::{skipped, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -113,6 +116,11 @@ impl Drop for Serving {
     }
 }
 
+/// The state that a server has kept in a folder.
+fn kept_in(folder: &Path) -> State {
+    State::parse(&fs::read(folder.join("predict.state")).unwrap()).unwrap()
+}
+
 fn share(asked: &Value) -> f64 {
     asked["right"].as_f64().unwrap() / asked["answered"].as_f64().unwrap()
 }
@@ -157,23 +165,19 @@ fn a_server_learns_whom_to_ask_and_keeps_that_over_restarts_and_kills() {
     assert_eq!(ended["requests"], 2550);
     assert_eq!(ended["right"].as_u64().unwrap() + ended["wrong"].as_u64().unwrap(), 2500);
     assert_eq!(ended["refused"], serde_json::json!({}));
-    let weights = |kept: &Path| {
-        let state = fs::read(kept.join("predict.state")).unwrap();
-        ccplane_predict::State::parse(&state).unwrap()
-    };
-    let in_order = weights(kept.path());
+    let in_order = kept_in(kept.path());
     assert!(in_order.session.is_some() && in_order.slots.iter().all(|(_, d)| d.iter().any(|d| *d > 0)));
     // In order: the same epoch, so that tokens are good; then killed: another.
     let serving = Serving::start(folder.path(), &keep);
     assert_eq!(serving.epoch, 1);
-    let running = weights(kept.path());
+    let running = kept_in(kept.path());
     assert_eq!((running.slots, running.session), (in_order.slots.clone(), None));
     serving.ask(&["--count", "200"]);
-    wait_until("the weights are kept while it runs", || weights(kept.path()).slots != in_order.slots);
+    wait_until("the weights are kept while it runs", || kept_in(kept.path()).slots != in_order.slots);
     drop(serving);
     let serving = Serving::start(folder.path(), &keep);
     assert_eq!(serving.epoch, 2);
-    assert_ne!(weights(kept.path()).slots, in_order.slots, "weights survive the kill");
+    assert_ne!(kept_in(kept.path()).slots, in_order.slots, "weights survive the kill");
     serving.stop();
     // What was changed is not believed, and said.
     let path = kept.path().join("predict.state");
@@ -250,18 +254,84 @@ fn ip(namespace: &Namespace, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", stderr(&output));
 }
 
-#[test]
-fn every_wire_serves_at_the_end_of_a_cable() {
+/// Two namespaces with a cable, of which only the asking end has an address; `None`, which is said, where there can be none.
+fn cable(names: [&str; 2]) -> Option<[Namespace; 2]> {
     if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
         skipped("the prediction server over a cable", "needs root, /dev/net/tun and iproute2");
-        return;
+        return None;
     }
-    let folder = predictors();
-    let [asking, serving] = ["predict-a", "predict-b"].map(|name| Namespace::create(name).unwrap());
+    let [asking, serving] = names.map(|name| Namespace::create(name).unwrap());
     ip(&asking, &format!("link add veth0 type veth peer name veth0 netns {}", serving.name().unwrap()));
     ip(&asking, "address add 10.9.6.1/24 dev veth0");
     ip(&asking, "link set veth0 up");
     ip(&serving, "link set veth0 up");
+    Some([asking, serving])
+}
+
+#[test]
+fn the_server_in_xdp_keeps_its_weights_over_restarts_and_no_tokens() {
+    let Some([asking, serving_end]) = cable(["predict-keep-a", "predict-keep-b"]) else { return };
+    ip(&serving_end, "address add 10.9.6.2/24 dev veth0");
+    let (folder, kept) = (predictors(), tempfile::tempdir().unwrap());
+    let start = |wire: &[&str]| {
+        let served = folder.path().to_str().unwrap();
+        let mut serve = command(&["predict", "serve", served, "--listen", "10.9.6.2:4434", "--json"]);
+        serve.args(["--keep", kept.path().to_str().unwrap()]).args(wire);
+        serving_end.enter(&mut serve).unwrap();
+        Serving::of(serve)
+    };
+    let ask = |count: &str| {
+        let mut ask =
+            command(&["predict", "ask", "10.9.6.2:4434", "--slot", "1", "--count", count, "--json"]);
+        let asked = asking.enter(&mut ask).unwrap().output().unwrap();
+        assert!(asked.status.success(), "{}", stderr(&asked));
+    };
+    let digits = Images::digits().unwrap().split().test;
+    let (pixels, truth) = digits.get(0).unwrap();
+    let client = asking.run(|| UdpSocket::bind("10.9.6.1:0").unwrap()).unwrap();
+    client.connect("10.9.6.2:4434").unwrap();
+    client.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
+    // A token that is not used before the next server.
+    let token = || {
+        let mut bytes = [0; MAX_DATAGRAM_BYTES];
+        let length = write_request(&mut bytes, 1, 7, pixels);
+        client.send(&bytes[..length]).unwrap();
+        let length = client.recv(&mut bytes).unwrap();
+        Reply::parse(&bytes[..length]).unwrap().feedback(truth)
+    };
+    let kernel: &[&str] = &["--wire", "kernel", "--interface", "veth0", "--generic"];
+    let serving = start(kernel);
+    assert_eq!(serving.epoch, 1);
+    ask("300");
+    let late = token();
+    assert_eq!(serving.stop()["refused"], serde_json::json!({}));
+    let first = kept_in(kept.path());
+    assert!(first.session.is_none() && first.slots[1].1.iter().any(|deficit| *deficit > 0));
+    let outdated = |serving: Serving, late: &[u8]| {
+        client.send(late).unwrap();
+        ask("1");
+        assert_eq!(serving.stop()["refused"], serde_json::json!({ "outdated": 1 }));
+    };
+    let serving = start(kernel);
+    assert_eq!((serving.epoch, kept_in(kept.path()).slots), (2, first.slots));
+    let late_too = token();
+    outdated(serving, &late);
+    // Over a socket the weights go on; what it leaves in order is good for the next socket, and not for XDP.
+    let before = kept_in(kept.path()).slots;
+    let serving = start(&["--wire", "socket"]);
+    assert_eq!((serving.epoch, kept_in(kept.path()).slots), (3, before));
+    let late = token();
+    outdated(serving, &late_too);
+    assert!(kept_in(kept.path()).session.is_some());
+    let serving = start(kernel);
+    assert_eq!(serving.epoch, 4);
+    outdated(serving, &late);
+}
+
+#[test]
+fn every_wire_serves_at_the_end_of_a_cable() {
+    let Some([asking, serving]) = cable(["predict-a", "predict-b"]) else { return };
+    let folder = predictors();
     let wires: [&[&str]; 4] = [
         &["--wire", "socket"],
         &["--wire", "uring"],
