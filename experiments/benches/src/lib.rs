@@ -41,6 +41,7 @@ pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
 pub use proof::{Proof, Unproven};
 pub use scale::run_sink;
+pub use wake::table::Table;
 
 /// A benchmark that `ccplane bench` offers.
 pub struct Bench {
@@ -123,7 +124,9 @@ pub const ALL: &[Bench] = &[
         name: "wake",
         what: "from an event to the first instruction of the thread that waits for it, p50, p99, p99.9 and its processor time: futex, \
                eventfd, epoll, io_uring, unix datagram, BPF ring, spin, dispatch and auto, on the same core and another one, with 20 ms \
-               and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them",
+               and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them, and its share of a core \
+               against its budget; with idle cores kept awake, against without; half a trip to portus, against one over pipes; \
+               dispatchers of 10 to 1000 queues, against one that looks at each",
         seconds: 300,
         run: wake::run,
     },
