@@ -22,6 +22,7 @@ mod oracle;
 mod plain;
 mod predict;
 mod prefer;
+mod preload;
 mod processor;
 mod proof;
 mod push;
@@ -129,6 +130,19 @@ pub const ALL: &[Bench] = &[
                dispatchers of 10 to 1000 queues, against one that looks at each",
         seconds: 300,
         run: wake::run,
+    },
+    Bench {
+        name: "wake.preload.redis",
+        what: "Redis under its own benchmark, one request at a time, server and client under the library for LD_PRELOAD: requests per \
+               second, latency, the server's processor time, against neither under it",
+        seconds: 20,
+        run: preload::redis,
+    },
+    Bench {
+        name: "wake.preload.iperf3",
+        what: "iperf3 over loopback, both ends under the library for LD_PRELOAD: throughput and processor time, against neither under it",
+        seconds: 30,
+        run: preload::iperf3,
     },
     Bench {
         name: "emu.ceiling",
