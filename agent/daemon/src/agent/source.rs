@@ -126,6 +126,10 @@ impl Source for Kernel {
         samples(Kernel::ID, &mut self.datapath, core)
     }
 
+    fn waker_core(&self) -> Option<usize> {
+        self.datapath.waker_core()
+    }
+
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
         Some(self.datapath.adopt(from, netns))
     }
@@ -188,6 +192,10 @@ impl Source for Packets {
 
     fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
         samples(Packets::ID, &mut self.datapath, core)
+    }
+
+    fn waker_core(&self) -> Option<usize> {
+        self.datapath.waker_core()
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {

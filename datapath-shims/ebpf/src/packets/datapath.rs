@@ -154,6 +154,12 @@ impl PacketsDatapath {
         slept
     }
 
+    /// The core on which an event last found the agent asleep and woke it; `None` before.
+    pub fn waker_core(&self) -> Option<usize> {
+        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
+        core.checked_sub(1).map(|core| core as usize)
+    }
+
     /// The number of decisions about a flow so far; `None` once it has ended.
     pub fn decisions(&self, flow: FlowId) -> Option<u32> {
         self.memory.table.word(flow, flow::DECISIONS)
