@@ -11,6 +11,7 @@ mod emu;
 mod env;
 mod error;
 mod figure;
+mod host;
 mod ipc;
 mod learn;
 mod learn_cpu;
@@ -174,6 +175,20 @@ pub const ALL: &[Bench] = &[
                agent's share, memory and lost reports; 10,000 opens and closes at once",
         seconds: 300,
         run: scale::run,
+    },
+    Bench {
+        name: "host.tune",
+        what: "what a search of 30 trials finds on modelled hosts, as a share of the best of all settings, by perceptrons against at \
+               random",
+        seconds: 120,
+        run: host::models,
+    },
+    Bench {
+        name: "host.sweep",
+        what: "every setting of a veth pair of this host measured: searches of 30 trials on that, by perceptrons against at random; \
+               the error of predictions on what was held out, against predicting the median",
+        seconds: 200,
+        run: host::swept,
     },
     Bench {
         name: "sim.speed",
