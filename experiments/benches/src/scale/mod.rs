@@ -26,8 +26,6 @@ const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
 const BURSTS: usize = 3;
 /// Connections of one burst.
 const BURST: usize = 10_000;
-/// Records of the agent's flow table: a burst's beside those of flows that have not left yet.
-const TABLE: u32 = 1 << 15;
 /// Bytes that the kernel's flows have carried on average when they count as begun.
 const BEGUN_BYTES: u64 = 64 << 10;
 /// The longest wait for flows to begin, to be steered, or to end.
@@ -42,9 +40,11 @@ const KERNEL: &str = "reno";
 const BASELINE: &str = "the kernel's Reno";
 const KIB: f64 = 1024.0;
 
-/// How often and how long each number of flows is measured.
+/// How often and how long each number of flows is measured, under which agent.
 #[derive(Clone, Copy)]
 struct Pace {
+    /// Records of the agent's flow table: a burst's beside those of flows that have not left yet.
+    table: u32,
     /// Runs under our program, each beside one under the kernel's, after one of each to warm up.
     pairs: usize,
     /// From when all flows have begun until the measurement begins: slow start.
@@ -52,7 +52,8 @@ struct Pace {
     window: Duration,
 }
 
-const PACE: Pace = Pace { pairs: 5, settle: Duration::from_millis(700), window: Duration::from_secs(2) };
+const PACE: Pace =
+    Pace { table: 1 << 15, pairs: 5, settle: Duration::from_millis(700), window: Duration::from_secs(2) };
 
 /// The measurements of one run.
 #[derive(Clone, Copy)]
@@ -107,7 +108,7 @@ impl Lab {
     fn start(pace: Pace) -> Result<Lab, BenchError> {
         let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
         veth::connect(&sender, &receiver)?;
-        let (agent, sink) = (OurAgent::of_many("reno", "sleep", TABLE)?, Sink::start(&receiver)?);
+        let (agent, sink) = (OurAgent::of_many("reno", "sleep", pace.table)?, Sink::start(&receiver)?);
         let empty_mib = agent.process.rss_mib()?;
         Ok(Lab { pace, empty_mib, agent, sender, sink, _receiver: receiver })
     }
@@ -300,7 +301,8 @@ mod tests {
         if let Err(error) = crate::oracle::find("ccplane") {
             return skipped(test, error);
         }
-        let pace = Pace { pairs: 1, settle: Duration::from_millis(100), window: Duration::from_millis(400) };
+        let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
+        let pace = Pace { table: 256, pairs: 1, settle, window };
         let lab = Lab::start(pace).unwrap();
         let figures = lab.decade(FLOWS).unwrap();
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();

@@ -43,7 +43,8 @@ fn cores(test: &str) -> Option<Vec<usize>> {
 #[test]
 fn the_loop_of_other_processes_runs_where_a_ring_is_filled() {
     let Some(cores) = cores("a loop that follows rings") else { return };
-    let home = Home::new(&format!("datapath.unix.transport = \"ring\"\n{FOLLOWS}"));
+    let config = format!("default_algorithm = \"ccp-reno\"\ndatapath.unix.transport = \"ring\"\n{FOLLOWS}");
+    let home = Home::new(&config);
     let agent = home.agent();
     for core in cores {
         // The thread of the datapath, which this one starts, runs on the same core.
