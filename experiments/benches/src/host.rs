@@ -37,7 +37,7 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
     BenchError::Missing(error.to_string())
 }
 
-/// What a search found, as a share of the best of all, percent; where it found nothing better, that of the defaults.
+/// The share of the best of all that a search found, percent; that of the defaults where it found nothing better.
 fn share(
     subject: &mut dyn Subject,
     nodes: &[Vec<u32>],
