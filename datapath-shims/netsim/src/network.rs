@@ -388,8 +388,8 @@ impl Network {
         }
     }
 
-    /// The flow of the acknowledgement that comes after the one of this flow that has just been handed out, among those that
-    /// take as long on their way back; `None` where there is none yet.
+    /// The flow whose acknowledgement comes next after this flow's, which has just been handed out; `None` where there is none
+    /// yet. Only flows whose way back takes as long are looked at.
     #[inline]
     pub fn upcoming_ack(&self, flow: FlowIndex) -> Option<FlowIndex> {
         match self.events.front(self.paths.get(flow as usize)?.back.lane)? {

@@ -21,7 +21,7 @@ use crate::proof::Proof;
 const TRIALS: u64 = 30;
 /// Searches of each kind, each by a seed of its own.
 const SEEDS: u64 = 5;
-/// Modelled hosts.
+/// Modelled hosts: nodes and cores on each.
 const MODELS: [&str; 2] = ["2x4", "2x16"];
 /// Flows on a modelled host.
 const MODEL_FLOWS: u32 = 4;

@@ -29,7 +29,7 @@ unsafe fn waits(timeout: *const timespec) -> bool {
     unsafe { timeout.as_ref() }.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
 }
 
-/// Counts readv(2) of sockets.
+/// Counts the calls of readv(2) on sockets that may wait.
 ///
 /// # Safety
 /// Stands for libc's `readv`.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
     unsafe { real::readv(fd, parts, count) }
 }
 
-/// Counts accept(2).
+/// Counts the calls of accept(2) that may wait.
 ///
 /// # Safety
 /// Stands for libc's `accept`.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn accept(socket: c_int, from: *mut sockaddr, length: *mut
     unsafe { real::accept(socket, from, length) }
 }
 
-/// Counts accept4(2).
+/// Counts the calls of accept4(2) that may wait.
 ///
 /// # Safety
 /// Stands for libc's `accept4`.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn accept4(
     unsafe { real::accept4(socket, from, length, flags) }
 }
 
-/// Counts recvmmsg(2).
+/// Counts the calls of recvmmsg(2) that may wait.
 ///
 /// # Safety
 /// Stands for libc's `recvmmsg`.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn recvmmsg(
     unsafe { real::recvmmsg(socket, messages, count, flags, timeout) }
 }
 
-/// Counts pselect(2).
+/// Counts the calls of pselect(2) that may wait.
 ///
 /// # Safety
 /// Stands for libc's `pselect`.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn pselect(
     unsafe { real::pselect(count, read, write, other, timeout, mask) }
 }
 
-/// Counts epoll_pwait2(2).
+/// Counts the calls of epoll_pwait2(2) that may wait.
 ///
 /// # Safety
 /// Stands for libc's `epoll_pwait2`.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const QUEUES: [usize; 3] = [10, 100, 1000];
 /// Looks of one block.
 const LOOKS: u32 = 20_000;
-/// Blocks of looks.
+/// Blocks of looks, each beside one of scans.
 const BLOCKS: usize = 5;
 /// Scans without an event after which the core is offered to others.
 const SCANS_PER_YIELD: u32 = 64;
