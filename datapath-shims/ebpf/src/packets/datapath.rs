@@ -154,12 +154,6 @@ impl PacketsDatapath {
         slept
     }
 
-    /// The core on which an event last found the agent asleep and woke it; `None` before.
-    pub fn waker_core(&self) -> Option<usize> {
-        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
-        core.checked_sub(1).map(|core| core as usize)
-    }
-
     /// The number of decisions about a flow so far; `None` once it has ended.
     pub fn decisions(&self, flow: FlowId) -> Option<u32> {
         self.memory.table.word(flow, flow::DECISIONS)
@@ -175,6 +169,12 @@ impl PacketsDatapath {
     /// Flows that found the table full so far, counted with each packet.
     pub fn turned_away(&self) -> u64 {
         self.memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed)
+    }
+
+    /// The core on which an event last found the agent asleep and woke it; `None` before.
+    pub fn waker_core(&self) -> Option<usize> {
+        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
+        core.checked_sub(1).map(|core| core as usize)
     }
 
     /// The nanoseconds and packets that the kernel has accounted to the classifiers, programs included, while an

@@ -58,7 +58,7 @@ fn changes_are_made_and_taken_back() {
     assert_eq!(said, expected);
 }
 
-/// Whatever moment the process is killed at: after so many milliseconds, or as soon as the first change is made.
+/// Whatever moment the process is killed at.
 #[test]
 fn what_a_killed_process_has_changed_is_taken_back() {
     const SCRIPT: &str = r#"

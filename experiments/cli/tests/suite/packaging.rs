@@ -48,6 +48,17 @@ fn systemd_takes_the_unit_and_finds_little_exposed() {
 }
 
 #[test]
+fn the_service_has_the_capabilities_that_doctor_lists() {
+    let output = ccplane(&["doctor", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let needs = said["needs"].as_array().unwrap().iter().map(|need| need["what"].as_str().unwrap());
+    let listed: BTreeSet<&str> =
+        needs.filter(|what| what.starts_with("CAP_")).filter_map(|what| what.split(',').next()).collect();
+    let given = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
+}
+
+#[test]
 fn systemd_takes_the_unit_that_takes_settings_back() {
     let name = "ccplane-host-undo.service";
     let Some((is_taken, said)) =
@@ -62,17 +73,6 @@ fn systemd_takes_the_unit_that_takes_settings_back() {
     let help = stdout(&ccplane(&[&started.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat()));
     assert!(help.contains("[default: /var/lib/ccplane]"), "{help}");
     assert!(UNDO.contains("ConditionPathExists=/var/lib/ccplane/host.jsonl\n"));
-}
-
-#[test]
-fn the_service_has_the_capabilities_that_doctor_lists() {
-    let output = ccplane(&["doctor", "--json"]);
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let needs = said["needs"].as_array().unwrap().iter().map(|need| need["what"].as_str().unwrap());
-    let listed: BTreeSet<&str> =
-        needs.filter(|what| what.starts_with("CAP_")).filter_map(|what| what.split(',').next()).collect();
-    let given = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-    assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
 }
 
 #[test]
