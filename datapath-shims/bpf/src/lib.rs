@@ -6,7 +6,7 @@ mod locks;
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -32,6 +32,7 @@ pub enum MapType {
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum ProgType {
+    SocketFilter = 1,
     SchedCls = 3,
     Xdp = 6,
     SockOps = 13,
@@ -281,6 +282,18 @@ pub fn map_create_locks(name: &str, entries: u32) -> io::Result<OwnedFd> {
 pub fn map_update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     let key_ptr = if key.is_empty() { 0 } else { addr(key.as_ptr()) };
     Attr::new().fd(0, map).u64(8, key_ptr).u64(16, addr(value.as_ptr())).call(CMD_MAP_UPDATE).map(drop)
+}
+
+/// Runs a program of [`ProgType::SocketFilter`] for each packet that a socket gets, until the socket is closed.
+pub fn attach_to_socket(prog: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let number = prog.as_raw_fd();
+    let length = size_of::<RawFd>() as libc::socklen_t;
+    // SAFETY: the number lives for the call, which reads as many bytes as the length says.
+    let set = unsafe {
+        let value = (&raw const number).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, value, length)
+    };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Deletes one element.

@@ -138,6 +138,7 @@ impl EbpfDatapath {
         control.u64(ctl::SAMPLE_US as usize).store(options.sample_interval.as_micros() as u64, Relaxed);
         control.u32(ctl::AGENT_PID as usize).store(std::process::id(), Relaxed);
         control.u32(ctl::WAITING as usize).store(0, Relaxed);
+        control.u32(ctl::WAKER_CORE as usize).store(0, Relaxed);
         let book = Book::new(Some(options.name.clone()), &memory);
         let mut datapath = EbpfDatapath {
             options,
@@ -233,6 +234,12 @@ impl EbpfDatapath {
         };
         waiting.store(0, Release);
         slept
+    }
+
+    /// The core on which an event last found the agent asleep and woke it; `None` before.
+    pub fn waker_core(&self) -> Option<usize> {
+        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
+        core.checked_sub(1).map(|core| core as usize)
     }
 
     /// The nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an [`account`]

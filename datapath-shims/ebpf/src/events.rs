@@ -35,9 +35,9 @@ fn begin_event(asm: &mut Asm, maps: Maps, kind: i32, len: usize, full: Label) {
 /// Emits the submission of the event in R0, of the flow in [`REC`].
 ///
 /// It wakes the agent only if the agent sleeps; and, if a program that `asks` reports, only if the program asked no
-/// policy: else the report is a row of a batch.
+/// policy: else the report is a row of a batch. An event that wakes the agent also says on which processor it did.
 fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
-    let quiet = asm.label();
+    let (quiet, done) = (asm.label(), asm.label());
     asm.mov(R::R1, R::R0);
     if asks {
         asm.mov_imm(R::R2, RB_NO_WAKEUP);
@@ -53,8 +53,16 @@ fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
     asm.load(Size::B4, R::R4, R::R3, ctl::WAITING as i16);
     asm.jump_if_imm(R::R4, Cond::Eq, 0, quiet);
     asm.mov_imm(R::R2, RB_FORCE_WAKEUP);
+    asm.call(Helper::RingbufSubmit);
+    // Behind the submission, which takes the event out of a register: the agent goes by several wakes that agree.
+    asm.call(Helper::GetSmpProcessorId);
+    asm.alu_imm(Alu::Add, R::R0, 1);
+    asm.map_value(R::R1, maps.ctl, 0);
+    asm.store(Size::B4, R::R1, ctl::WAKER_CORE as i16, R::R0);
+    asm.jump(done);
     asm.bind(quiet);
     asm.call(Helper::RingbufSubmit);
+    asm.bind(done);
 }
 
 /// Emits the report of the flow in [`REC`] by the program `instance`, at `clock`; the program `asks` policies or not.

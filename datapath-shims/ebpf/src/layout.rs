@@ -9,7 +9,7 @@ use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 /// Version of this layout, which changes with anything in this file, and with what the members in `tcp.rs` do.
 ///
 /// A pinned datapath of another version is replaced.
-pub const LAYOUT_VERSION: u64 = 9;
+pub const LAYOUT_VERSION: u64 = 10;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
@@ -35,6 +35,8 @@ pub mod ctl {
     pub const MAX_FLOWS: u32 = 76;
     /// u32: 1 while the agent sleeps on the ring buffer and wants to be woken by the next event.
     pub const WAITING: u32 = 80;
+    /// u32: one more than the processor on which an event last found the agent asleep; 0 before.
+    pub const WAKER_CORE: u32 = 84;
 
     /// u64: counts flows, to make flow ids unique.
     pub const NEXT_FLOW: u32 = 128;
@@ -303,7 +305,7 @@ pub mod event {
 
 /// Sizes that go with [`LAYOUT_VERSION`]: whoever changes one, in whatever crate, changes the version too.
 const _: () = assert!(
-    LAYOUT_VERSION == 9 && ctl::BYTES == 160 && rec::BYTES == 2944 && policy::BYTES == 2_203_648,
+    LAYOUT_VERSION == 10 && ctl::BYTES == 160 && rec::BYTES == 2944 && policy::BYTES == 2_203_648,
     "another layout is another version"
 );
 

@@ -104,6 +104,12 @@ impl<S: Copy, L> EventQueue<S, L> {
         line.push_back((key, what));
     }
 
+    /// The next event of a delay line.
+    #[inline]
+    pub fn front(&self, lane: LaneId) -> Option<&L> {
+        self.lanes[lane.0 as usize].front().map(|(_, what)| what)
+    }
+
     /// When the next event happens, nanoseconds.
     pub fn next_at_ns(&self) -> Option<u64> {
         self.heap.peek().into_iter().chain(self.rare.peek()).map(|Reverse(e)| e.key.at_ns).min()
@@ -197,8 +203,11 @@ mod tests {
         let lane = q.add_lane();
         q.append(lane, 9, 1);
         q.append(lane, 3, 2);
+        assert_eq!(q.front(lane), Some(&1));
         assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, 1))));
+        assert_eq!(q.front(lane), Some(&2));
         assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, 2))));
+        assert_eq!(q.front(lane), None);
     }
 
     proptest! {

@@ -43,7 +43,7 @@ pub use config::{
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
 pub use link::LinkStats;
-pub use network::{ACK_BYTES, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};
+pub use network::{ACK_BYTES, MANY_FLOWS, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};
 pub use packet::{FlowIndex, MAX_ROUTES, PRIORITIES};
 pub use receiver::{Ack, Delivery};
 pub use topology::{LeafSpine, Topology};

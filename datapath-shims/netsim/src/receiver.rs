@@ -194,6 +194,17 @@ impl Receiver {
         self.rtt_ns = rtt_ns;
     }
 
+    /// Reads a word of each part that a segment or an acknowledgement touches, so that it is in the cache by then.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.cumulative
+            ^ self.ahead.len() as u64
+            ^ self.log.len() as u64
+            ^ self.stats.arrived
+            ^ self.window.read_bytes
+            ^ self.last_arrival_ns
+    }
+
     /// Takes a segment of `bytes` on the wire, with PSH or without.
     #[inline]
     pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16, push: bool) -> Reply {

@@ -4,6 +4,7 @@ use crate::budget::Memory;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Event};
 use crate::driver::{Control, Driver};
+use crate::incoming::CoreNote;
 use crate::wire::Wire;
 use ccplane_wait::affinity::Follower;
 use ccplane_wait::{Mode, Step, Waiter, Wake, sleep_time};
@@ -31,6 +32,8 @@ pub struct Endpoint<W> {
     /// Follows the wire's core, from the first wait on.
     follower: Option<Follower>,
     follows: bool,
+    /// The cores of the wire's datagrams, where the wire is a socket and the kernel lets us note them.
+    note: Option<CoreNote>,
     /// The origin of the waiter's clock.
     began: Instant,
 }
@@ -47,6 +50,9 @@ impl<W: Wire> Endpoint<W> {
         config.max_mtu_bytes = config.max_mtu_bytes.min(most_bytes);
         config.initial_mtu_bytes = config.initial_mtu_bytes.min(most_bytes);
         let follows = config.follow_cores;
+        let note = wire.socket().filter(|_| follows).and_then(|socket| {
+            CoreNote::attach(socket).inspect_err(|error| warn!(%error, "follow a wire's core")).ok()
+        });
         let mut waiter = Waiter::new(config.wake, 0);
         if config.wake.mode() != Mode::Sleep {
             wire.poll_device(DEVICE_POLL_US);
@@ -55,7 +61,7 @@ impl<W: Wire> Endpoint<W> {
             warn!(%error, "measure what a sleep takes");
         }
         let driver = Driver::new(wire.local_addr(), wire.may_fragment(), control.into(), config, now);
-        Endpoint { wire, driver, received: false, waiter, follower: None, follows, began: now }
+        Endpoint { wire, driver, received: false, waiter, follower: None, follows, note, began: now }
     }
 
     /// Accepts connections with this configuration from now on; `None` for no more.
@@ -131,7 +137,8 @@ impl<W: Wire> Endpoint<W> {
 
     /// Moves this thread to where the wire's datagrams are handled; where that fails it stays for good.
     fn follow(&mut self) {
-        let Some(core) = self.wire.incoming_core() else { return };
+        let noted = self.note.as_ref().and_then(CoreNote::core);
+        let Some(core) = noted.or_else(|| self.wire.incoming_core()) else { return };
         if self.follower.is_none() {
             self.follower = Follower::new().inspect_err(|error| warn!(%error, "follow a wire's core")).ok();
         }

@@ -4,6 +4,7 @@ use crate::wire::{Datagram, Wire};
 use quinn_proto::Transmit;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// A wire that forwards everything to another one, with changes to what goes over it and when.
@@ -99,6 +100,10 @@ impl<T: Forward> Wire for T {
 
     fn came_up(&mut self) -> bool {
         self.inner_mut().came_up()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.inner().socket()
     }
 
     fn incoming_core(&self) -> Option<usize> {

@@ -51,6 +51,7 @@ mod driver;
 mod endpoint;
 pub mod files;
 mod forward;
+mod incoming;
 mod links;
 mod revival;
 mod stamps;

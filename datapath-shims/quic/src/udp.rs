@@ -12,7 +12,7 @@ use quinn_proto::{EcnCodepoint, Transmit};
 use quinn_udp::{RecvMeta, UdpSocketState};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
@@ -226,6 +226,10 @@ impl Wire for UdpWire {
         }
         self.links_at = Some(now);
         links.came_up()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 
     fn incoming_core(&self) -> Option<usize> {

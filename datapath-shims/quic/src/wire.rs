@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use quinn_proto::{EcnCodepoint, Transmit};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// A datagram that arrived.
@@ -72,6 +73,11 @@ pub trait Wire {
     /// Has the wire's device polled for `us` microseconds by whoever waits, where the system can; elsewhere nothing changes.
     fn poll_device(&mut self, us: u32) {
         let _ = us;
+    }
+
+    /// The socket behind the wire; `None` where it is none of the system's.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// The core on which the system handled the last datagram; `None` where it does not say.

@@ -148,6 +148,14 @@ impl SimFlow {
         self.info.min_rtt_us = u32::try_from(base_rtt_ns / 1000).ok().filter(|us| *us != 0);
     }
 
+    /// Reads a word of each part that an ACK touches, so that it is in the cache by then.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let state = self.controller.runner().flow();
+        let program = state.regs[0] ^ state.cwnd_bytes;
+        self.sender.touch() ^ program as u64 ^ self.window_packets ^ self.acked.in_order_bytes
+    }
+
     /// Processes an ACK; returns what the program reported.
     pub(crate) fn on_ack(
         &mut self,

@@ -171,6 +171,21 @@ impl Sender {
         }
     }
 
+    /// Reads a word of each part that an ACK touches, so that it is in the cache by then.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.una
+            ^ self.first_tx
+            ^ self.segments.len() as u64
+            ^ self.transmissions.len() as u64
+            ^ self.lost.len() as u64
+            ^ self.rto_at_ns.unwrap_or(0)
+            ^ self.in_flight_packets
+            ^ self.delivered_packets
+            ^ self.rate.delivery
+            ^ self.rtt.srtt_ns()
+    }
+
     /// Takes an ACK that tells of these segments, in order of their arrival.
     pub(crate) fn on_ack(&mut self, now_ns: u64, deliveries: &[Delivery]) -> Acked {
         let mut acked = Acked::default();

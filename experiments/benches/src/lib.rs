@@ -11,6 +11,7 @@ mod emu;
 mod env;
 mod error;
 mod figure;
+mod host;
 mod ipc;
 mod learn;
 mod learn_cpu;
@@ -22,6 +23,7 @@ mod oracle;
 mod plain;
 mod predict;
 mod prefer;
+mod preload;
 mod processor;
 mod proof;
 mod push;
@@ -41,6 +43,7 @@ pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
 pub use proof::{Proof, Unproven};
 pub use scale::run_sink;
+pub use wake::table::Table;
 
 /// A benchmark that `ccplane bench` offers.
 pub struct Bench {
@@ -123,9 +126,24 @@ pub const ALL: &[Bench] = &[
         name: "wake",
         what: "from an event to the first instruction of the thread that waits for it, p50, p99, p99.9 and its processor time: futex, \
                eventfd, epoll, io_uring, unix datagram, BPF ring, spin, dispatch and auto, on the same core and another one, with 20 ms \
-               and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them",
+               and 1 ms gaps and back to back, over 1 and 100 queues, against a pipe; auto against the best of them, and its share of a core \
+               against its budget; with idle cores kept awake, against without; half a trip to portus, against one over pipes; \
+               dispatchers of 10 to 1000 queues, against one that looks at each",
         seconds: 300,
         run: wake::run,
+    },
+    Bench {
+        name: "wake.preload.redis",
+        what: "Redis under its own benchmark, one request at a time, server and client under the library for LD_PRELOAD: requests per \
+               second, latency, the server's processor time, against neither under it",
+        seconds: 20,
+        run: preload::redis,
+    },
+    Bench {
+        name: "wake.preload.iperf3",
+        what: "iperf3 over loopback, both ends under the library for LD_PRELOAD: throughput and processor time, against neither under it",
+        seconds: 30,
+        run: preload::iperf3,
     },
     Bench {
         name: "emu.ceiling",
@@ -157,6 +175,20 @@ pub const ALL: &[Bench] = &[
                agent's share, memory and lost reports; 10,000 opens and closes at once",
         seconds: 300,
         run: scale::run,
+    },
+    Bench {
+        name: "host.tune",
+        what: "what a search of 30 trials finds on modelled hosts, as a share of the best of all settings, by perceptrons against at \
+               random",
+        seconds: 120,
+        run: host::models,
+    },
+    Bench {
+        name: "host.sweep",
+        what: "every setting of a veth pair of this host measured: searches of 30 trials on that, by perceptrons against at random; \
+               the error of predictions on what was held out, against predicting the median",
+        seconds: 200,
+        run: host::swept,
     },
     Bench {
         name: "sim.speed",

@@ -631,7 +631,7 @@ pub(crate) struct RunArgs {
 /// Measure ccplane beside its baselines.
 ///
 /// Each figure comes from one run that alternates with its baseline, and is printed as it is measured. Ratios travel
-/// between machines better than times do.
+/// between machines better than times do. Behind the figures of `wake` its cells follow as a table.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The figures to measure, by the names that `--list` prints.
@@ -653,6 +653,10 @@ pub(crate) struct BenchArgs {
     /// One JSON object a figure, each on one line.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Draw the cells of `wake` as SVG into FILE.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 fn rate(text: &str) -> Result<f64, String> {

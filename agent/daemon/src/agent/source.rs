@@ -147,6 +147,10 @@ impl Source for Kernel {
         samples(Kernel::ID, &mut self.datapath, core)
     }
 
+    fn waker_core(&self) -> Option<usize> {
+        self.datapath.waker_core()
+    }
+
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
         Some(self.datapath.adopt(from, netns))
     }
@@ -225,6 +229,10 @@ impl Source for Packets {
 
     fn unseen_flows(&self) -> u64 {
         self.datapath.unseen_flows()
+    }
+
+    fn waker_core(&self) -> Option<usize> {
+        self.datapath.waker_core()
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {

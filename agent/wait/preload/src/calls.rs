@@ -1,11 +1,13 @@
 //! The calls that are served in the place of the system's. Their names, arguments and results are libc's.
 #![allow(unsafe_code)]
 
+use crate::mode::{RECEIVE_ALL, WRITE};
 use crate::real;
 use crate::thread::{Answer, wait};
 use libc::{
-    EAGAIN, FD_SETSIZE, MSG_DONTWAIT, MSG_WAITALL, POLLIN, c_int, c_void, epoll_event, fd_set, msghdr,
-    nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    EAGAIN, ENOTSOCK, FD_SETSIZE, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_WAITALL, POLLIN, c_int, c_void,
+    epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    timeval,
 };
 use std::ptr;
 use std::time::Duration;
@@ -222,6 +224,67 @@ pub unsafe extern "C" fn epoll_pwait(
     tried.give() as c_int
 }
 
+/// Takes the place of read(2) in a program, where it reads from a socket.
+///
+/// # Safety
+/// Stands for libc's `read`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
+    let before = real::errno();
+    // Whoever asks for nothing gets it at once from read(2), but not from recv(2).
+    if bytes > 0 {
+        // SAFETY: the caller's promise.
+        let received = receive(fd, 0, |flags| unsafe {
+            real::recvfrom(fd, buffer, bytes, flags, ptr::null_mut(), ptr::null_mut())
+        });
+        if received >= 0 || real::errno() != ENOTSOCK {
+            return received;
+        }
+        real::set_errno(before);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real::read(fd, buffer, bytes) }
+}
+
+/// Takes the place of read(2) as programs call it that check the sizes of their buffers.
+///
+/// # Safety
+/// Stands for libc's `__read_chk`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, bytes: size_t, room: size_t) -> ssize_t {
+    if bytes > room {
+        std::process::abort();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { read(fd, buffer, bytes) }
+}
+
+/// Takes the place of write(2) in a program: one that would wait for room in a socket goes on in the system, and is counted.
+///
+/// # Safety
+/// Stands for libc's `write`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
+    let before = real::errno();
+    // SAFETY: the caller's promise; without an address it goes where the socket is connected to.
+    let sent = unsafe { real::sendto(fd, buffer, bytes, MSG_DONTWAIT, ptr::null(), 0) };
+    if sent < 0 && real::errno() == ENOTSOCK {
+        real::set_errno(before);
+        // SAFETY: the caller's promise.
+        return unsafe { real::write(fd, buffer, bytes) };
+    }
+    let done = size_t::try_from(sent).unwrap_or(0);
+    let failed = sent < 0 && real::errno() != EAGAIN;
+    if failed || (sent >= 0 && done >= bytes) || !blocks(fd) {
+        return sent;
+    }
+    WRITE.note();
+    // SAFETY: the caller's promise; the rest lies behind what was sent.
+    let rest = unsafe { real::write(fd, buffer.byte_add(done), bytes - done) };
+    // What was sent before a failure is what the call has done.
+    if rest < 0 && done > 0 { sent } else { rest + done as ssize_t }
+}
+
 /// Takes the place of recv(2) in a program.
 ///
 /// # Safety
@@ -284,7 +347,14 @@ pub unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_i
 
 /// Receives by `call`, which takes flags; waits as its thread does where the socket blocks.
 fn receive(socket: c_int, flags: c_int, mut call: impl FnMut(c_int) -> ssize_t) -> ssize_t {
-    if flags & (MSG_DONTWAIT | MSG_WAITALL) != 0 {
+    // Errors of packets are there or not: nobody waits for them.
+    if flags & (MSG_DONTWAIT | MSG_ERRQUEUE) != 0 {
+        return call(flags);
+    }
+    if flags & MSG_WAITALL != 0 {
+        if blocks(socket) {
+            RECEIVE_ALL.note();
+        }
         return call(flags);
     }
     let tried = Tried::new(call(flags | MSG_DONTWAIT));
@@ -293,12 +363,15 @@ fn receive(socket: c_int, flags: c_int, mut call: impl FnMut(c_int) -> ssize_t) 
     }
     let timeout = receive_timeout(socket);
     let tried = wait(timeout, |left| {
-        if left != Some(Duration::ZERO) {
+        let Some(left) = left else {
+            // A sleep without an end is the call's own, and signals end it or not as without the library.
+            return Answer::Done(Tried::new(call(flags)));
+        };
+        if !left.is_zero() {
             let mut one = pollfd { fd: socket, events: POLLIN, revents: 0 };
-            let left = left.map(to_timespec);
-            let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+            let left = to_timespec(left);
             // SAFETY: one descriptor and the time live for the call.
-            let ready = unsafe { real::ppoll(&raw mut one, 1, left, ptr::null()) };
+            let ready = unsafe { real::ppoll(&raw mut one, 1, &raw const left, ptr::null()) };
             if ready < 0 {
                 return Answer::Done(Tried::new(ready as isize));
             }
@@ -310,7 +383,7 @@ fn receive(socket: c_int, flags: c_int, mut call: impl FnMut(c_int) -> ssize_t) 
 }
 
 /// Whether calls on the descriptor wait.
-fn blocks(socket: c_int) -> bool {
+pub(crate) fn blocks(socket: c_int) -> bool {
     // SAFETY: the call reads flags and touches no memory.
     let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK == 0

@@ -1,4 +1,4 @@
-//! The mode, from the environment, and what was done.
+//! The mode, from the environment, and what was done and what was not served.
 
 use ccplane_wait::Wake;
 use std::sync::OnceLock;
@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const VARIABLE: &str = "CCPLANE_WAKE";
 /// Asks for the counts at the end.
 const COUNTS: &str = "CCPLANE_WAKE_COUNTS";
-/// The exit code of a program whose mode is refused.
+/// Has the first call that is not served end the program.
+const STRICT: &str = "CCPLANE_WAKE_STRICT";
+/// The exit code of a program whose mode or call is refused.
 const REFUSED: i32 = 2;
 /// Share of a core that `auto` may poll where nothing is said, percent.
 const DEFAULT_PERCENT: u8 = 10;
@@ -20,6 +22,40 @@ static MODE: OnceLock<Wake> = OnceLock::new();
 pub(crate) static POLLS: AtomicU64 = AtomicU64::new(0);
 /// Waits that slept, over all threads.
 pub(crate) static SLEEPS: AtomicU64 = AtomicU64::new(0);
+
+static IS_STRICT: OnceLock<bool> = OnceLock::new();
+
+/// A call that may wait and is not served, with how often it was made.
+pub(crate) struct Unserved {
+    name: &'static str,
+    calls: AtomicU64,
+}
+
+pub(crate) static RECEIVE_ALL: Unserved = Unserved::new("recv with MSG_WAITALL");
+pub(crate) static WRITE: Unserved = Unserved::new("write for want of room");
+pub(crate) static READV: Unserved = Unserved::new("readv");
+pub(crate) static ACCEPT: Unserved = Unserved::new("accept");
+pub(crate) static RECVMMSG: Unserved = Unserved::new("recvmmsg");
+pub(crate) static PSELECT: Unserved = Unserved::new("pselect");
+pub(crate) static EPOLL_PWAIT2: Unserved = Unserved::new("epoll_pwait2");
+
+/// All of them, as they are listed at the end.
+static UNSERVED: [&Unserved; 7] = [&RECEIVE_ALL, &WRITE, &READV, &ACCEPT, &RECVMMSG, &PSELECT, &EPOLL_PWAIT2];
+
+impl Unserved {
+    const fn new(name: &'static str) -> Unserved {
+        Unserved { name, calls: AtomicU64::new(0) }
+    }
+
+    /// Notes one call; it ends the program where that was asked for.
+    pub(crate) fn note(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if IS_STRICT.get().is_some_and(|is_strict| *is_strict) {
+            eprintln!("ccplane: {} is not served, and {STRICT} is set", self.name);
+            std::process::exit(REFUSED);
+        }
+    }
+}
 
 /// The mode of this process.
 pub(crate) fn mode() -> Wake {
@@ -55,6 +91,7 @@ fn refuse(text: &str, why: &str) -> ! {
 /// Runs when the program starts: a mode that is refused ends it before it has done anything.
 extern "C" fn start() {
     mode();
+    IS_STRICT.get_or_init(|| std::env::var_os(STRICT).is_some());
 }
 
 /// Runs when the program ends.
@@ -62,6 +99,12 @@ extern "C" fn end() {
     if std::env::var_os(COUNTS).is_some() {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         eprintln!("ccplane: {} waits polled, {} slept", count(&POLLS), count(&SLEEPS));
+        let made =
+            UNSERVED.iter().map(|call| (call.name, count(&call.calls))).filter(|(_, calls)| *calls > 0);
+        let made: Vec<String> = made.map(|(name, calls)| format!("{calls} of {name}")).collect();
+        if !made.is_empty() {
+            eprintln!("ccplane: calls that were not served: {}", made.join(", "));
+        }
     }
 }
 

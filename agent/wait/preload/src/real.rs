@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use libc::{
-    c_int, c_void, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
+    c_int, c_uint, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t,
+    sockaddr, socklen_t,
 };
 use libc::{ssize_t, timespec, timeval};
 use std::ffi::CStr;
@@ -52,6 +53,24 @@ real!(recvfrom, c"recvfrom", (
     socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, length: *mut socklen_t
 ) -> ssize_t);
 real!(recvmsg, c"recvmsg", (socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t);
+real!(read, c"read", (fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t);
+real!(write, c"write", (fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t);
+real!(sendto, c"sendto", (
+    socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int, to: *const sockaddr, length: socklen_t
+) -> ssize_t);
+real!(readv, c"readv", (fd: c_int, parts: *const iovec, count: c_int) -> ssize_t);
+real!(accept, c"accept", (socket: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int);
+real!(accept4, c"accept4", (socket: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int);
+real!(recvmmsg, c"recvmmsg", (
+    socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
+) -> c_int);
+real!(pselect, c"pselect", (
+    count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *const timespec,
+    mask: *const sigset_t
+) -> c_int);
+real!(epoll_pwait2, c"epoll_pwait2", (
+    epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t
+) -> c_int);
 
 /// Returns the calling thread's `errno`.
 pub(crate) fn errno() -> c_int {

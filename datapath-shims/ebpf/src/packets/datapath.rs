@@ -184,6 +184,12 @@ impl PacketsDatapath {
         self.memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed)
     }
 
+    /// The core on which an event last found the agent asleep and woke it; `None` before.
+    pub fn waker_core(&self) -> Option<usize> {
+        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
+        core.checked_sub(1).map(|core| core as usize)
+    }
+
     /// The nanoseconds and packets that the kernel has accounted to the classifiers, programs included, while an
     /// [`account`](crate::account) was open.
     ///

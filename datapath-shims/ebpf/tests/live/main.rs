@@ -9,3 +9,4 @@ mod killed;
 mod names;
 mod programs;
 mod version;
+mod wakes;

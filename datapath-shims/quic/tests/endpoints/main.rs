@@ -8,6 +8,7 @@ mod common;
 #[path = "../../examples/stock_quinn.rs"]
 mod example;
 mod failures;
+mod follow;
 mod fuzz_files;
 #[path = "../common/harness.rs"]
 mod harness;

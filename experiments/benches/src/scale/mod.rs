@@ -22,18 +22,12 @@ pub use sink::run as run_sink;
 
 /// Flows at once.
 const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
-const PAIRS: usize = 5;
 /// Pairs of [`burst`].
 const BURSTS: usize = 3;
 /// Connections of one burst.
 const BURST: usize = 10_000;
-/// Records of the agent's flow table: a burst's beside those of flows that have not left yet.
-const TABLE: u32 = 1 << 15;
-/// From when all flows have begun until the measurement begins: slow start.
-const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes that the kernel's flows have carried on average when they count as begun.
 const BEGUN_BYTES: u64 = 64 << 10;
-const WINDOW: Duration = Duration::from_secs(2);
 /// The longest wait for flows to begin, to be steered, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
@@ -45,6 +39,21 @@ const LOOKS_ALIKE: u32 = 5;
 const KERNEL: &str = "reno";
 const BASELINE: &str = "the kernel's Reno";
 const KIB: f64 = 1024.0;
+
+/// How often and how long each number of flows is measured, under which agent.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Records of the agent's flow table: a burst's beside those of flows that have not left yet.
+    table: u32,
+    /// Runs under our program, each beside one under the kernel's, after one of each to warm up.
+    pairs: usize,
+    /// From when all flows have begun until the measurement begins: slow start.
+    settle: Duration,
+    window: Duration,
+}
+
+const PACE: Pace =
+    Pace { table: 1 << 15, pairs: 5, settle: Duration::from_millis(700), window: Duration::from_secs(2) };
 
 /// The measurements of one run.
 #[derive(Clone, Copy)]
@@ -75,10 +84,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
-    veth::connect(&a, &b)?;
-    let (agent, sink) = (OurAgent::of_many("reno", "sleep", TABLE)?, Sink::start(&b)?);
-    let lab = Lab { empty_mib: agent.process.rss_mib()?, agent, sender: a, sink };
+    let lab = Lab::start(PACE)?;
     let mut figures = Vec::new();
     for flows in FLOWS {
         figures.extend(lab.decade(flows)?);
@@ -89,14 +95,24 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 
 /// An agent, and the two ends of all flows.
 struct Lab {
+    pace: Pace,
     /// The agent's memory before its first flow, MiB.
     empty_mib: f64,
     agent: OurAgent,
     sender: Namespace,
     sink: Sink,
+    _receiver: Namespace,
 }
 
 impl Lab {
+    fn start(pace: Pace) -> Result<Lab, BenchError> {
+        let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
+        veth::connect(&sender, &receiver)?;
+        let (agent, sink) = (OurAgent::of_many("reno", "sleep", pace.table)?, Sink::start(&receiver)?);
+        let empty_mib = agent.process.rss_mib()?;
+        Ok(Lab { pace, empty_mib, agent, sender, sink, _receiver: receiver })
+    }
+
     fn open(&self, congestion: &str, flows: usize) -> Result<Crowd, BenchError> {
         Crowd::open(&self.sender, self.sink.at, congestion, flows)
     }
@@ -107,7 +123,7 @@ impl Lab {
         // The flows of before have left.
         self.until_empty()?;
         // One run of each to warm up.
-        for n in 0..=PAIRS {
+        for n in 0..=self.pace.pairs {
             let ((ours, counted, proof), kernel) = in_turn(n, || self.ours(flows), || self.kernel(flows))?;
             if n == 0 {
                 continue;
@@ -156,13 +172,13 @@ impl Lab {
     }
 
     fn measure(&self, crowd: &Crowd) -> Result<Cost, BenchError> {
-        thread::sleep(SETTLE);
+        thread::sleep(self.pace.settle);
         let agent = || -> Result<Duration, BenchError> {
             Ok(processor::of_threads(self.agent.process.0.id())?.iter().map(|(_, time)| *time).sum())
         };
         let (busy_before, agent_before) = (processor::busy()?, agent()?);
         let (from, bytes_before) = (Instant::now(), crowd.acked_bytes()?);
-        thread::sleep(WINDOW);
+        thread::sleep(self.pace.window);
         let (to, bytes) = (Instant::now(), crowd.acked_bytes()?);
         let busy = processor::busy()?.saturating_sub(busy_before);
         let agent = agent()?.saturating_sub(agent_before);
@@ -263,4 +279,43 @@ fn until(what: &'static str, mut holds: impl FnMut() -> Result<bool, BenchError>
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ccplane_testing::skipped;
+
+    /// One decade, made short: an agent's process steers all flows, hears their reports and loses none.
+    #[test]
+    fn a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels() {
+        const FLOWS: usize = 3;
+        let test = "a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels";
+        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|check| !check.ok) {
+            return skipped(test, format_args!("{}: {}", missing.what, missing.found));
+        }
+        if !ccplane_emulator::netns::available() {
+            return skipped(test, "needs root and /dev/net/tun");
+        }
+        if let Err(error) = crate::oracle::find("ccplane") {
+            return skipped(test, error);
+        }
+        let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
+        let pace = Pace { table: 256, pairs: 1, settle, window };
+        let lab = Lab::start(pace).unwrap();
+        let figures = lab.decade(FLOWS).unwrap();
+        let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+        let wanted = ["time", "agent", "memory", "lost"].map(|what| format!("scale.flows.{what}.{FLOWS}"));
+        assert_eq!(names, wanted);
+        for figure in &figures {
+            assert!(figure.check().is_ok(), "{figure:?}");
+            let steered = figure.proof.counts().find(|(what, _)| *what == "flows steered");
+            assert_eq!(steered, Some(("flows steered", FLOWS as u64)), "{figure:?}");
+        }
+        let lost = &figures[3];
+        assert!(lost.value == 0.0 && lost.baseline > 0.0, "{lost:?}");
+        // The flows leave, and the agent hears of all.
+        lab.until_empty().unwrap();
+    }
 }

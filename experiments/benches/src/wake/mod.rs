@@ -4,7 +4,16 @@
 //! [`IDLE_GAP`]. The consumer is on the producer's core or on another one, and waits on one queue or on a hundred. Beside
 //! the time there is the processor time of all that waits, a dispatcher included. Each cell's ways are measured in turn,
 //! round by round, and the baseline is a plain pipe in the same cell and round.
+//!
+//! Beside the cells there are half of a round trip through portus (`wake.portus`), ways with idle cores kept awake
+//! (`wake.WAY.awake`), a dispatcher of ten to a thousand queues (`wake.dispatch.queues`), and what `auto` takes of its
+//! budget (`wake.auto.share`). All that is measured in a cell is in one table and one plot.
 
+mod awake;
+mod dispatchers;
+mod portus;
+mod share;
+pub mod table;
 mod uring;
 mod ways;
 
@@ -34,6 +43,8 @@ const QUEUES: [usize; 2] = [1, 100];
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 /// The way that all others are measured beside.
 const BASELINE: &str = "pipe";
+/// The words for that way in the figures beside it.
+const BASELINE_WORDS: &str = "a pipe";
 /// The way that chooses among others.
 const AUTO: &str = "auto";
 
@@ -48,8 +59,8 @@ struct Load {
 }
 
 const LOADS: [Load; 3] = [
-    Load { name: "idle", gap: IDLE_GAP, events: 24, warm: Duration::from_millis(480) },
-    Load { name: "1ms", gap: Duration::from_millis(1), events: 400, warm: Duration::from_millis(200) },
+    Load { name: "idle", gap: IDLE_GAP, events: 16, warm: Duration::from_millis(480) },
+    Load { name: "1ms", gap: Duration::from_millis(1), events: 300, warm: Duration::from_millis(200) },
     Load { name: "back-to-back", gap: Duration::ZERO, events: 4000, warm: Duration::from_millis(200) },
 ];
 
@@ -94,6 +105,8 @@ struct Measured {
     latencies_us: Vec<f64>,
     /// Processor time of the waiting threads for each event, microseconds.
     cpu_us: f64,
+    /// The same as a share of the time that passed, percent of a core.
+    cpu_percent: f64,
     proof: Proof,
 }
 
@@ -172,9 +185,10 @@ fn produce(
     while start.elapsed() < load.warm {
         one()?;
     }
-    let before = context("read processor time", time_of_others())?;
+    let (before, since) = (context("read processor time", time_of_others())?, Instant::now());
     let latencies: Result<Vec<u64>, BenchError> = (0..load.events).map(|_| one()).collect();
     let spent = context("read processor time", time_of_others())?.saturating_sub(before);
+    let passed = since.elapsed();
     let latencies_us: Vec<f64> = latencies?.into_iter().map(|ns| ns as f64 / 1e3).collect();
     let taken = exchange.taken.load(Ordering::Acquire);
     let proof = Proof::exactly("wakes", taken, raised)?;
@@ -182,7 +196,16 @@ fn produce(
         Some((what, count)) => proof.and(&Proof::counted(what, count)?),
         None => proof,
     };
-    Ok(Measured { latencies_us, cpu_us: spent.as_secs_f64() * 1e6 / load.events as f64, proof })
+    Ok(Measured::new(latencies_us, spent, passed, proof))
+}
+
+impl Measured {
+    /// Events that took so long each, for which others worked for `spent` of the time that passed.
+    fn new(latencies_us: Vec<f64>, spent: Duration, passed: Duration, proof: Proof) -> Measured {
+        let cpu_us = spent.as_secs_f64() * 1e6 / latencies_us.len() as f64;
+        let cpu_percent = spent.as_secs_f64() / passed.as_secs_f64() * 100.0;
+        Measured { latencies_us, cpu_us, cpu_percent, proof }
+    }
 }
 
 /// The blocks of one way in one cell, a round each.
@@ -193,7 +216,12 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     if OneCore::all().len() < 2 {
         return Err(BenchError::Missing("wake needs two cores: a producer's and a consumer's".into()));
     }
-    let (mut figures, mut worst) = (Vec::new(), None);
+    // First, so that a program that is missing or a file that may not be opened is known at once.
+    let mut figures = portus::run()?;
+    figures.extend(awake::run()?);
+    figures.extend(dispatchers::run()?);
+    figures.extend(share::run()?);
+    let mut worst = None;
     for place in [Place::SameCore, Place::OtherCore] {
         for queues in QUEUES {
             for load in &LOADS {
@@ -235,21 +263,37 @@ fn proof_of(rounds: &Rounds) -> Result<Proof, BenchError> {
 
 /// A cell's rows: each way beside the pipe.
 fn rows(cell: &str, measured: &BTreeMap<&'static str, Rounds>) -> Result<Vec<Figure>, BenchError> {
-    let mut figures = Vec::new();
     let pipe = &measured[BASELINE];
+    let mut figures = Vec::new();
     for (way, rounds) in measured.iter().filter(|(way, _)| **way != BASELINE) {
-        let proof = proof_of(rounds)?;
-        let both = || rounds.iter().zip(pipe);
-        let blocks: Vec<Block> =
-            both().map(|(ours, pipe)| (ours.latencies_us.clone(), pipe.latencies_us.clone())).collect();
-        for (q, label) in QUANTILES {
-            let name = format!("wake.{way}.{cell}.{label}");
-            figures.push(Figure::blocks(name, "us", format!("a pipe, {label}"), (&blocks, q), &proof));
-        }
-        let cpu: Vec<Pair> = both().map(|(ours, pipe)| (ours.cpu_us, pipe.cpu_us)).collect();
-        let name = format!("wake.{way}.{cell}.cpu");
-        figures.push(Figure::paired(name, "us", "a pipe, processor time a wake", &cpu, &proof).or_zero());
+        figures.extend(beside(way, cell, rounds, pipe, BASELINE_WORDS)?);
     }
+    Ok(figures)
+}
+
+/// A way's figures in a cell, each beside the rounds of what `words` name.
+fn beside(
+    way: &str,
+    cell: &str,
+    ours: &Rounds,
+    theirs: &Rounds,
+    words: &str,
+) -> Result<Vec<Figure>, BenchError> {
+    let proof = proof_of(ours)?;
+    let both = || ours.iter().zip(theirs);
+    let blocks: Vec<Block> =
+        both().map(|(ours, theirs)| (ours.latencies_us.clone(), theirs.latencies_us.clone())).collect();
+    let mut figures: Vec<Figure> = QUANTILES
+        .iter()
+        .map(|(q, label)| {
+            let name = format!("wake.{way}.{cell}.{label}");
+            Figure::blocks(name, "us", format!("{words}, {label}"), (&blocks, *q), &proof)
+        })
+        .collect();
+    let cpu: Vec<Pair> = both().map(|(ours, theirs)| (ours.cpu_us, theirs.cpu_us)).collect();
+    let name = format!("wake.{way}.{cell}.cpu");
+    let words = format!("{words}, processor time a wake");
+    figures.push(Figure::paired(name, "us", words, &cpu, &proof).or_zero());
     Ok(figures)
 }
 
@@ -295,7 +339,8 @@ mod tests {
     }
 
     fn measured(median_us: f64) -> Measured {
-        Measured { latencies_us: vec![median_us], cpu_us: 1.0, proof: Proof::counted("wakes", 1).unwrap() }
+        let time = Duration::from_micros(1);
+        Measured::new(vec![median_us], time, 4 * time, Proof::counted("wakes", 1).unwrap())
     }
 
     #[test]
@@ -309,5 +354,6 @@ mod tests {
         let figure = versus_best("x", &cell).unwrap();
         assert_eq!((figure.value, figure.ratio), (3.0, Some(2.0)));
         assert_eq!(rows("x", &cell).unwrap().len(), 2 * (QUANTILES.len() + 1));
+        assert_eq!((cell["spin"][0].cpu_us, cell["spin"][0].cpu_percent), (1.0, 25.0));
     }
 }

@@ -24,7 +24,7 @@ const DATAGRAM_BYTES: usize = 64;
 /// Looks of a polling consumer between two at the clock, or two times that it gives its core to others.
 const LOOKS: u32 = 64;
 /// Share of a core that `auto` may poll, percent.
-const AUTO_CPU_PERCENT: u8 = 10;
+pub(super) const AUTO_CPU_PERCENT: u8 = 10;
 
 /// Where the consumer is, seen from the producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,8 +97,18 @@ pub(super) const WAYS: &[Way] = &[
         name: "dispatch",
         open: |queues, place, core| Ok(Box::new(Dispatched::open(queues, place, core)?)),
     },
-    Way { name: "auto", open: |queues, place, _| boxed(Chosen::open(queues, place)) },
+    CHOSEN,
 ];
+
+/// The way that chooses among polling and sleeping.
+pub(super) const CHOSEN: Way = Way {
+    name: "auto",
+    open: |queues, place, _| boxed(Chosen::open(queues, place, Wake::Auto { cpu_percent: AUTO_CPU_PERCENT })),
+};
+
+/// The same loop without the choice: it always sleeps.
+pub(super) const ASLEEP: Way =
+    Way { name: "asleep", open: |queues, place, _| boxed(Chosen::open(queues, place, Wake::Sleep)) };
 
 fn boxed<C: Channel + 'static>(opened: io::Result<C>) -> Result<Box<dyn Channel>, BenchError> {
     Ok(Box::new(context("open queues", opened)?))
@@ -347,7 +357,7 @@ impl Channel for BpfRings {
 /// A count on a cache line of its own.
 #[repr(align(64))]
 #[derive(Default)]
-struct Count(AtomicU32);
+pub(super) struct Count(pub(super) AtomicU32);
 
 /// Words that a consumer looks at without pause.
 struct Flags {
@@ -422,11 +432,18 @@ impl Dispatched {
 }
 
 /// A thread's place under a dispatcher.
-struct Owner<'a> {
+pub(super) struct Owner<'a> {
     seat: &'a Seat,
     count: &'a Count,
     taken: u32,
     _pinned: Pinned,
+}
+
+impl<'a> Owner<'a> {
+    /// An owner of a queue that counts its events, on the thread that was pinned.
+    pub(super) fn new(seat: &'a Seat, count: &'a Count, pinned: Pinned) -> Owner<'a> {
+        Owner { seat, count, taken: 0, _pinned: pinned }
+    }
 }
 
 impl Consumer for Owner<'_> {
@@ -452,7 +469,7 @@ impl Channel for Dispatched {
 
     fn consumer(&self, n: usize) -> io::Result<Box<dyn Consumer + '_>> {
         let pinned = begin(self.core, self.class).map_err(io::Error::other)?;
-        Ok(Box::new(Owner { seat: &self.seats[n], count: &self.counts[n], taken: 0, _pinned: pinned }))
+        Ok(Box::new(Owner::new(&self.seats[n], &self.counts[n], pinned)))
     }
 
     fn called(&self) -> Option<(&'static str, u64)> {
@@ -460,8 +477,9 @@ impl Channel for Dispatched {
     }
 }
 
-/// A thread that waits as [`Wake::Auto`] says, on marks and a seat.
+/// A thread that waits as its [`Wake`] says, on marks and a seat.
 struct Chosen {
+    wake: Wake,
     ready: Ready,
     seat: Seat,
     place: Place,
@@ -470,9 +488,9 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn open(queues: usize, place: Place) -> io::Result<Chosen> {
+    fn open(queues: usize, place: Place, wake: Wake) -> io::Result<Chosen> {
         let ready = Ready::new(queues).map_err(io::Error::other)?;
-        Ok(Chosen { ready, seat: Seat::new(), place, steps: AtomicU64::new(0) })
+        Ok(Chosen { wake, ready, seat: Seat::new(), place, steps: AtomicU64::new(0) })
     }
 }
 
@@ -529,7 +547,7 @@ impl Channel for Chosen {
     }
 
     fn consumer(&self, _: usize) -> io::Result<Box<dyn Consumer + '_>> {
-        let mut waiter = Waiter::new(Wake::Auto { cpu_percent: AUTO_CPU_PERCENT }, 0);
+        let mut waiter = Waiter::new(self.wake, 0);
         ccplane_wait::prepare(&mut waiter)?;
         Ok(Box::new(Chooser { chosen: self, waiter, epoch: Instant::now(), left: 0 }))
     }

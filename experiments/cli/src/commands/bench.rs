@@ -3,8 +3,14 @@
 use super::{print, print_json, table};
 use crate::cli::BenchArgs;
 use ccplane_agent::failure::Failure;
-use ccplane_benches::{ALL, BenchError, Figure};
+use ccplane_benches::{ALL, BenchError, Figure, Table};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// The bench whose figures are cells of a table.
+const TABULAR: &str = "wake";
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if args.sink {
@@ -25,15 +31,36 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(unknown) = names.iter().find(|n| ALL.iter().all(|b| b.name != **n)) {
         return Err(Failure::input(BenchError::Unknown((*unknown).to_owned())));
     }
-    let mut failed = false;
+    if args.plot.is_some() && !names.contains(&TABULAR) {
+        let why = format!("--plot draws the cells of `{TABULAR}`, which is not measured");
+        return Err(Failure::input(BenchError::Missing(why)));
+    }
+    // Before minutes of measuring: a file that cannot be written is known at once.
+    let create = |path: &PathBuf| {
+        let refused = |error: std::io::Error| BenchError::Missing(format!("{}: {error}", path.display()));
+        File::create(path).map_err(refused).map_err(Failure::runtime)
+    };
+    let plot = args.plot.as_ref().map(create).transpose()?;
+    let (mut failed, mut measured) = (false, Vec::new());
     for name in names {
         match ccplane_benches::run(name) {
-            Ok(figures) => show(&figures, args.json)?,
+            Ok(figures) => {
+                show(&figures, args.json)?;
+                measured.extend(figures);
+            }
             // The others are still worth having.
             Err(error) => {
                 failed = true;
                 eprintln!("ccplane: {name}: {error}");
             }
+        }
+    }
+    if let Some(cells) = Table::of(&measured) {
+        if !args.json {
+            print(&table(&cells.header(), &cells.rows()))?;
+        }
+        if let Some(mut file) = plot {
+            file.write_all(cells.svg().as_bytes()).map_err(Failure::runtime)?;
         }
     }
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })

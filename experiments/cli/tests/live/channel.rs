@@ -188,7 +188,7 @@ impl Forward for RealTime {
 }
 
 /// A process's datapath: a simulation on a thread of its own, until it is dropped.
-struct Serving {
+pub(crate) struct Serving {
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
     started: Instant,
@@ -199,7 +199,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(agent: &Path, transport: Transport) -> Serving {
+    pub(crate) fn start(agent: &Path, transport: Transport) -> Serving {
         let [stop, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (agent, stopped, state) = (agent.to_owned(), Arc::clone(&stop), Arc::clone(&connected));
         let (started, waited_us) = (Instant::now(), Arc::new(AtomicU64::new(0)));

@@ -6,6 +6,7 @@ mod channel;
 #[path = "../common/mod.rs"]
 mod common;
 mod evaluate;
+mod follow;
 mod kernel;
 mod learned;
 mod packets;

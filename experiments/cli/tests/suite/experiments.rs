@@ -65,6 +65,10 @@ fn wrong_input_is_refused_with_its_place() {
         (&["mm-impair", "both", "--duplicate", "2", "true"], "duplicate"),
         (&["bench", "nope"], "no benchmark is called `nope`"),
         (&["bench"], "NAME"),
+        (
+            &["bench", "sim.speed", "--plot", "/dev/null"],
+            "--plot draws the cells of `wake`, which is not measured",
+        ),
     ] {
         let output = ccplane(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));

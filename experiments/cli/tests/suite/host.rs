@@ -113,7 +113,13 @@ fn what_a_killed_process_has_changed_is_taken_back() {
         for n in $(seq 1 40); do
             $ccplane host set --apply --journal $journal net/here/mtu=1400 net/here/gro_flush_timeout=20000 \
                 net/here/rx-0/rps_cpus=0 net/here/napi_defer_hard_irqs=2 net/there/mtu=1300 >/dev/null 2>&1 &
-            sleep 0.00$((n % 10))
+            if [ $((n % 2)) = 0 ]; then
+                # The second line is written after the first change.
+                lines() { wc -l 2>/dev/null <$journal/host.jsonl || echo 0; }
+                while [ "$(lines)" -lt 2 ] && kill -0 $! 2>/dev/null; do :; done
+            else
+                sleep 0.00$((n % 10))
+            fi
             kill -9 $! 2>/dev/null || true
             wait $! 2>/dev/null || true
             $ccplane host undo --journal $journal >>$journal/said
@@ -126,6 +132,9 @@ fn what_a_killed_process_has_changed_is_taken_back() {
     let Some(said) = said("what_a_killed_process_has_changed_is_taken_back", SCRIPT) else { return };
     let (rounds, restored) = said.trim().rsplit_once('\n').unwrap();
     assert!(rounds.lines().all(|line| line == "1500 0 0 0 1500 "), "{said}");
+    // Without a kill between a change and the process's end nothing would have been tried.
+    let restored: u32 = restored.strip_prefix("restored ").unwrap().parse().unwrap();
+    assert!(restored > 0, "{said}");
     eprintln!("of 40 rounds: {restored} changes");
 }
 

@@ -301,7 +301,8 @@ fn a_tuner_that_is_killed_leaves_what_can_be_taken_back() {
     const SCRIPT: &str = r#"
         for n in 1 2 3 4; do
             $ccplane host tune $over $knob --trials 20 --search random --seed $n --apply >/dev/null 2>&1 &
-            sleep 4.$n
+            # As soon as it has changed something, or a little later.
+            for wait in $(seq 1 1200); do [ -s $journal/host.jsonl ] && break; sleep 0.05; done
             sleep 0.$n$n
             kill -9 $!
             wait $! 2>/dev/null
@@ -314,6 +315,8 @@ fn a_tuner_that_is_killed_leaves_what_can_be_taken_back() {
     let (said, errors) = (stdout(&output), stderr(&output));
     let (rounds, restored) = said.trim_end().rsplit_once('\n').unwrap();
     assert_eq!(format!("{rounds}\n"), BEFORE.repeat(4), "{said}{errors}");
+    let restored: u32 = restored.strip_prefix("restored ").unwrap().parse().unwrap();
+    assert!(restored > 0, "{said}{errors}");
     eprintln!("of 4 rounds: {restored} changes");
 }
 

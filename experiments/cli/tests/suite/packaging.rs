@@ -12,16 +12,23 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const UNIT: &str = include_str!("../../../../agent/packaging/ccplane-agent.service");
+/// The unit that takes a host's settings back.
+const UNDO: &str = include_str!("../../../../agent/packaging/ccplane-host-undo.service");
 /// The worst exposure, in tenths.
 const MAX_EXPOSURE: &str = "--threshold=30";
 /// Patience of the service manager, microseconds.
 const WATCHDOG_USEC: &str = "400000";
 
-/// Runs `systemd-analyze` on the unit, as it is but for the program, which no package has installed here.
+/// Runs `systemd-analyze` on the agent's unit.
 fn analyze(arguments: &[&str]) -> Option<(bool, String)> {
+    analyze_unit("ccplane-agent.service", &UNIT.replace("/usr/sbin/ccplaned", "/bin/true"), arguments)
+}
+
+/// Runs `systemd-analyze` on a unit of this text, whose program is one that is installed here.
+fn analyze_unit(name: &str, text: &str, arguments: &[&str]) -> Option<(bool, String)> {
     let folder = tempfile::tempdir().unwrap();
-    let unit = folder.path().join("ccplane-agent.service");
-    fs::write(&unit, UNIT.replace("ExecStart=/usr/sbin/ccplaned", "ExecStart=/bin/true")).unwrap();
+    let unit = folder.path().join(name);
+    fs::write(&unit, text).unwrap();
     let output = Command::new("systemd-analyze").args(arguments).arg(&unit).output().ok()?;
     let text =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
@@ -59,6 +66,23 @@ fn the_service_has_the_capabilities_that_doctor_lists() {
         needs.filter(|what| what.starts_with("CAP_")).filter_map(|what| what.split(',').next()).collect();
     let given = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
+}
+
+#[test]
+fn systemd_takes_the_unit_that_takes_settings_back() {
+    let name = "ccplane-host-undo.service";
+    let Some((is_taken, said)) =
+        analyze_unit(name, &UNDO.replace("/usr/bin/ccplane", "/bin/true"), &["verify", "--man=no"])
+    else {
+        return skipped("systemd takes the unit of host undo", "needs systemd-analyze (Debian: systemd)");
+    };
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("ccplane-host-undo")).collect();
+    assert!(ours.is_empty() && is_taken, "{said}");
+    // It runs a command that there is, on the journal that is the default.
+    let started = UNDO.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/ccplane ")).unwrap();
+    let help = stdout(&ccplane(&[&started.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat()));
+    assert!(help.contains("[default: /var/lib/ccplane]"), "{help}");
+    assert!(UNDO.contains("ConditionPathExists=/var/lib/ccplane/host.jsonl\n"));
 }
 
 #[test]

@@ -130,6 +130,28 @@ fn a_search_finds_what_a_sweep_would() {
     }
 }
 
+/// The default of `ccplane host tune`, whatever the size of the host: better than what was found, in each run. How near to the best it
+/// comes is a figure (`ccplane bench host.tune`), and no promise.
+#[test]
+fn a_search_of_few_trials_finds_something_better() {
+    const DEFAULT_TRIALS: u64 = 30;
+    for size in ["2x4", "2x16"] {
+        let (_, best) = exhaustive(&model(size, 1));
+        for seed in [1, 2, 3] {
+            let mut model = model(size, seed);
+            let nodes = model.nodes();
+            let (search, objective) = (Search::Perceptron, Objective::Throughput);
+            let options = TuneOptions { search, objective, trials: DEFAULT_TRIALS, seed, budget: None };
+            let tuned = tune(&mut model, &nodes, &options, &|| false, &mut |_| {}).unwrap();
+            assert!(tuned.is_better && tuned.trials.len() as u64 == DEFAULT_TRIALS, "{}", tuned.verdict());
+            let exact = model.exact(&tuned.best.unwrap().cell).throughput_bps();
+            let default = model.exact(&model.space().default_cell()).throughput_bps();
+            eprintln!("{size}, {DEFAULT_TRIALS} trials, seed {seed}: {:.3} of the best of all", exact / best);
+            assert!(exact > default && exact <= best, "{exact} of {best}, {default} by default");
+        }
+    }
+}
+
 /// Where everything can be tried, everything is, and the best is found.
 #[test]
 fn an_exhaustive_search_finds_the_best() {

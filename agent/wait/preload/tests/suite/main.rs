@@ -6,9 +6,13 @@ use ccplane_testing::{skipped, wait_for};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::select::{FdSet, select};
+use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::time::{TimeVal, TimeValLike};
-use std::net::{TcpListener, UdpSocket};
-use std::os::fd::AsFd;
+use nix::unistd::{read, write};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -147,6 +151,61 @@ fn waits_end_when_they_are_to() {
     println!("all waits ended");
 }
 
+/// Bytes of a stream that no socket has room for at once.
+const STREAM_BYTES: usize = 4 << 20;
+
+#[test]
+fn streams_are_read_and_written_as_files_are() {
+    if !is_child() {
+        return;
+    }
+    let bytes: Vec<u8> = (0..STREAM_BYTES).map(|n| (n * 31 % 251) as u8).collect();
+    let (to, from) = UnixStream::pair().unwrap();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || assert_eq!(write(&to, &sent), Ok(STREAM_BYTES)));
+    // Only then there is no room for the rest: it is written while this thread reads.
+    let mut before = 0;
+    wait_for("the socket is full", || {
+        let mut queued: nix::libc::c_int = 0;
+        // SAFETY: the call writes one number, which lives for it.
+        unsafe { nix::libc::ioctl(from.as_raw_fd(), nix::libc::FIONREAD, &raw mut queued) };
+        let is_full = queued > 0 && queued == before;
+        before = queued;
+        is_full.then_some(())
+    });
+    let (mut received, mut part) = (Vec::new(), vec![0; 50_000]);
+    while let Ok(length @ 1..) = read(&from, &mut part) {
+        received.extend_from_slice(&part[..length]);
+    }
+    writer.join().unwrap();
+    assert!(received == bytes, "{} bytes", received.len());
+    // What is no socket is read and written by the system, and nothing asked for is nothing waited for.
+    let (reader, writer) = std::io::pipe().unwrap();
+    assert_eq!(write(&writer, b"piped"), Ok(5));
+    assert_eq!((read(&reader, &mut part), &part[..5]), (Ok(5), &b"piped"[..]));
+    let (_open, silent) = UnixStream::pair().unwrap();
+    assert_eq!(read(&silent, &mut []), Ok(0));
+    silent.set_nonblocking(true).unwrap();
+    assert_eq!(read(&silent, &mut part), Err(nix::errno::Errno::EAGAIN));
+    println!("all bytes came through");
+}
+
+#[test]
+fn asks_for_what_is_not_served() {
+    if !is_child() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    to.write_all(b"whole").unwrap();
+    let (mut from, _) = listener.accept().unwrap();
+    let mut bytes = [0; 5];
+    assert_eq!(recv(from.as_raw_fd(), &mut bytes, MsgFlags::MSG_WAITALL), Ok(5));
+    drop(to);
+    assert_eq!(from.read(&mut bytes).unwrap(), 0);
+    println!("all was answered");
+}
+
 fn succeeds(name: &str, wake: &str, says: &str) -> (u64, u64) {
     let output = child(name, wake);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -168,6 +227,34 @@ fn time_outs_are_as_before_in_each_mode() {
     for wake in ["sleep", "spin:1000", "auto:10"] {
         succeeds("waits_end_when_they_are_to", wake, "all waits ended");
     }
+}
+
+#[test]
+fn sockets_are_read_by_read_and_a_write_without_room_is_counted() {
+    for wake in ["sleep", "spin:200", "auto:50"] {
+        let output = child("streams_are_read_and_written_as_files_are", wake);
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && stdout.contains("all bytes came through"), "{stdout}{stderr}");
+        assert!(stderr.contains("calls that were not served: 1 of write for want of room"), "{stderr}");
+    }
+}
+
+#[test]
+fn calls_that_are_not_served_are_told_or_refused() {
+    let name = "asks_for_what_is_not_served";
+    let output = child(name, "sleep");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains("all was answered"), "{stdout}{stderr}");
+    let told = "ccplane: calls that were not served: 1 of recv with MSG_WAITALL, 1 of accept";
+    assert!(stderr.lines().any(|line| line == told), "{stderr}");
+    let this = std::env::current_exe().unwrap();
+    let mut strict = under_library(this.to_str().unwrap(), "sleep");
+    strict.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(CHILD, "1");
+    let output = strict.env("CCPLANE_WAKE_STRICT", "1").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("ccplane: accept is not served, and CCPLANE_WAKE_STRICT is set"), "{stderr}");
 }
 
 #[test]
@@ -218,4 +305,44 @@ fn iperf3_carries_its_bytes() {
     assert!(stdout.contains("\"sum_received\""), "{stdout}");
     let (polls, sleeps) = counts(&String::from_utf8_lossy(&output.stderr));
     assert!(polls + sleeps > 0);
+}
+
+/// Requests of a benchmark of Redis.
+const REQUESTS: &str = "2000";
+
+#[test]
+fn redis_answers_its_own_benchmark() {
+    let port = free_port().to_string();
+    let mut command = under_library("redis-server", "auto:10");
+    command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    let Ok(server) = command.spawn() else {
+        return skipped("Redis under the library", "redis-server is not installed");
+    };
+    let mut server = Killed(server);
+    let mut control = wait_for("Redis listens", || TcpStream::connect(format!("127.0.0.1:{port}")).ok());
+    let mut client = under_library("redis-benchmark", "spin:50");
+    let Ok(output) = client.args(["-p", &port, "-n", REQUESTS, "-c", "4", "-t", "set,get", "--csv"]).output()
+    else {
+        return skipped("Redis under the library", "redis-benchmark is not installed");
+    };
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains("\"GET\""), "{stdout}{stderr}");
+    let (polls, sleeps) = counts(&stderr);
+    assert!(polls + sleeps > 0);
+    // What the server counts is what its benchmark sent, beside what it asks at its start.
+    control.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    control.write_all(b"INFO commandstats\r\n").unwrap();
+    let mut answer = [0; 16_384];
+    let length = control.read(&mut answer).unwrap();
+    let info = String::from_utf8_lossy(&answer[..length]);
+    for command in ["cmdstat_set", "cmdstat_get"] {
+        assert!(info.contains(&format!("{command}:calls={REQUESTS},")), "{info}");
+    }
+    control.write_all(b"SHUTDOWN NOSAVE\r\n").unwrap();
+    let ended = wait_for("Redis ends", || server.0.try_wait().unwrap());
+    let mut said = String::new();
+    server.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(ended.success(), "{said}");
+    let (polls, sleeps) = counts(&said);
+    assert!(polls + sleeps > 0, "{said}");
 }

@@ -1,0 +1,57 @@
+//! `follow_cores`: a server runs where the system handles its datagrams.
+
+use crate::common::live_engine;
+use ccplane_quic::{Config, Endpoint, UdpWire, Wire};
+use ccplane_testing::{skipped, wait_until};
+use ccplane_wait::affinity::{self, pin};
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+/// The longest sleep of the server, which a datagram ends before.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Ends the server however the test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Loopback handles a datagram on its sender's core.
+#[test]
+fn a_server_moves_to_the_core_of_its_datagrams() {
+    let cores = affinity::cores().unwrap();
+    if cores.len() < 2 || !nix::unistd::geteuid().is_root() {
+        return skipped("a server that follows its datagrams", "it takes two cores, and CAP_BPF");
+    }
+    let (stop, runs_on) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let stop = Stop(&stop);
+        let (stopped, runs_on) = (stop.0, &runs_on);
+        scope.spawn(move || {
+            let (engine, _handle) = live_engine();
+            let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            tell.send(wire.local_addr()).unwrap();
+            let config = Config { follow_cores: true, ..Config::default() };
+            let mut server = Endpoint::new(wire, engine, config);
+            while !stopped.load(Ordering::Relaxed) {
+                server.turn(LONGEST).unwrap();
+                *runs_on.lock().unwrap() = affinity::cores().unwrap();
+            }
+        });
+        let to = told.recv().unwrap();
+        for core in cores {
+            let _pinned = pin(core).unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            wait_until("the server is on the sender's core", || {
+                socket.send_to(b"no packet of QUIC", to).unwrap();
+                *runs_on.lock().unwrap() == [core]
+            });
+        }
+    });
+}
