@@ -299,10 +299,10 @@ fn iperf3_carries_its_bytes() {
         let mut client = under_library("iperf3", "spin:50");
         client.args(["-c", "127.0.0.1", "-p", &port, "-n", "20M", "-J"]);
         let output = client.output().unwrap();
-        output.status.success().then_some(output)
+        // With -J iperf3 ends well, too, where nobody listens yet.
+        let carried = String::from_utf8_lossy(&output.stdout).contains("\"sum_received\"");
+        (output.status.success() && carried).then_some(output)
     });
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("\"sum_received\""), "{stdout}");
     let (polls, sleeps) = counts(&String::from_utf8_lossy(&output.stderr));
     assert!(polls + sleeps > 0);
 }
