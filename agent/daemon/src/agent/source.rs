@@ -190,12 +190,12 @@ impl Source for Packets {
         records
     }
 
-    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
-        samples(Packets::ID, &mut self.datapath, core)
-    }
-
     fn waker_core(&self) -> Option<usize> {
         self.datapath.waker_core()
+    }
+
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        samples(Packets::ID, &mut self.datapath, core)
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
