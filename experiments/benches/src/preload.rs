@@ -4,6 +4,7 @@
 //! under the library or both are not. The library's own counts prove that it was there.
 
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -112,9 +113,19 @@ pub fn redis() -> Result<Vec<Figure>, BenchError> {
     let quantities = [("rate", "1/s"), ("p50", "us"), ("p99", "us"), ("cpu", "us")];
     figures("redis", &quantities, |under| {
         let port = free_port()?.to_string();
-        let mut server = command("redis-server", under);
-        server.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        let server = start(server, "redis-server")?;
+        // The server by its name in Debian's redis-tools: the package redis-server would start a service.
+        let mut server = command("redis-check-rdb", under);
+        server.arg0("redis-server").args([
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        let server = start(server, "redis-tools")?;
         let since = Instant::now();
         while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
             if since.elapsed() > START {
@@ -130,7 +141,7 @@ pub fn redis() -> Result<Vec<Figure>, BenchError> {
         client.args(["-p", &port, "-n", &requests, "-c", "1", "-t", "get", "--csv"]);
         let _here = OneCore::nth(0);
         let before = spent()?;
-        let output = output(client, "redis-benchmark")?;
+        let output = output(client, "redis-tools")?;
         let cpu_us = spent()?.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(REQUESTS);
         let text = String::from_utf8_lossy(&output.stdout);
         let answers =

@@ -223,16 +223,16 @@ impl Source for Packets {
         records
     }
 
-    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
-        samples(Packets::ID, &mut self.datapath, core)
-    }
-
     fn unseen_flows(&self) -> u64 {
         self.datapath.unseen_flows()
     }
 
     fn waker_core(&self) -> Option<usize> {
         self.datapath.waker_core()
+    }
+
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        samples(Packets::ID, &mut self.datapath, core)
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
