@@ -178,7 +178,7 @@ impl Flows {
                 let Some(n) = self.ids.iter().position(|id| *id == flow) else { continue };
                 let said = Said::of(&values[..]);
                 said.check();
-                if done(&*self, n, &said) {
+                if done(self, n, &said) {
                     return;
                 }
                 last = Some(said);
