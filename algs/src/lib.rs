@@ -48,8 +48,8 @@ pub use mocc::{Mocc, MoccConfig};
 pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
 pub use nimbus::Nimbus;
 pub use path::{
-    AT_START, FLOWLET_GAP, JITTER_Q16, LeastLoaded, PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent,
-    PathJudge, PathOutcome, PathSeen, Plb, SnapshotJudge,
+    AT_START, FLOWLET_GAP, JITTER_Q16, LeastLoaded, PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path,
+    PathDecision, PathInAgent, PathJudge, PathOutcome, PathSeen, Plb, SnapshotJudge,
 };
 pub use pias::{Demotions, Pias, THRESHOLDS};
 pub use placed::{Distilled, InAgent, Still};

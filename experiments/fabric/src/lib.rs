@@ -46,6 +46,6 @@ pub use record::{Cell, cells, header, missing, record};
 pub use recorder::Recorder;
 pub use replay::replay;
 pub use setting::LiveSetting;
-pub use thresholds::{SizedFlow, demotions, thresholds};
+pub use thresholds::{SizedFlow, demotions, demotions_of_sizes, thresholds};
 pub use trial::{Completion, Outcome, Trial};
 pub use uplinks::Uplinks;

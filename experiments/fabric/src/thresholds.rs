@@ -45,6 +45,16 @@ pub fn demotions(flows: &[SizedFlow]) -> Demotions {
     best
 }
 
+/// Flows that demotions are learned from, at most; of more, evenly chosen ones stand for all.
+const MOST_FLOWS: usize = 4000;
+
+/// Learns at how many bytes sent flows are to fall, from the sizes of earlier ones in the order in which they came.
+pub fn demotions_of_sizes(sizes: &[u64]) -> Demotions {
+    let step = sizes.len().div_ceil(MOST_FLOWS).max(1);
+    let flow = |size: &u64| SizedFlow { size_bytes: *size, decisions: Vec::new() };
+    demotions(&sizes.iter().step_by(step).map(flow).collect::<Vec<_>>())
+}
+
 /// Learns thresholds of the prediction for these of bytes sent, from some flows; tries them on others.
 pub fn thresholds(demotions: Demotions, flows: &[SizedFlow], others: &[SizedFlow]) -> SizeThresholds {
     let with = |predicted_q16| SizeThresholds { demotions, predicted_q16 };
@@ -216,6 +226,24 @@ mod tests {
         let (learned, usual, none) =
             (at(learned), at(Demotions::default()), at(Demotions([u64::MAX; THRESHOLDS])));
         assert!(learned <= usual && usual < none, "{learned} {usual} {none}");
+    }
+
+    #[test]
+    fn demotions_follow_from_sizes_alone() {
+        let flows = flows(1, None);
+        let sizes: Vec<u64> = flows.iter().map(|flow| flow.size_bytes).collect();
+        assert_eq!(demotions_of_sizes(&sizes), demotions(&flows));
+        // Of flows a hundred times as small, other ones.
+        let small: Vec<u64> = sizes.iter().map(|size| (size / 100).max(1)).collect();
+        let (learned, of_large) = (demotions_of_sizes(&small), demotions_of_sizes(&sizes));
+        let at = |demotions| {
+            let flows: Vec<SizedFlow> =
+                small.iter().map(|size| SizedFlow { size_bytes: *size, decisions: Vec::new() }).collect();
+            cost(&flows, &SizeThresholds { demotions, predicted_q16: [SizeThresholds::NEVER; THRESHOLDS] })
+        };
+        assert!(learned.0.is_sorted() && at(learned) < at(of_large), "{learned:?} {of_large:?}");
+        // No flows, no reason to change anything.
+        assert_eq!(demotions_of_sizes(&[]), Demotions::default());
     }
 
     #[test]

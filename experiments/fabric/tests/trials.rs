@@ -1,7 +1,7 @@
 //! Trials of small fabrics: what programs on packets are worth there, that nothing reorders, and that a seed decides everything.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
 use ccplane_algs::{
     Demotions, LeastLoaded, Path, PathInAgent, Pias, Size, SizeInAgent, SizeThresholds, THRESHOLDS,
 };
@@ -50,6 +50,55 @@ fn mean_log2(outcome: &Outcome, at_least_bytes: u64) -> f64 {
 /// How many times as long flows take in one outcome as in another.
 fn ratio(of: &Outcome, against: &Outcome) -> f64 {
     (mean_log2(of, 0) - mean_log2(against, 0)).exp2()
+}
+
+/// The page whose program and algorithm these are.
+const PAGE: &str = include_str!("../../../algs/docs/packets.md");
+
+/// The program of the page.
+fn small() -> &'static str {
+    let block = PAGE.split("```lisp\n").nth(1).unwrap();
+    block.split("```").next().unwrap()
+}
+
+struct Small;
+
+struct Ended;
+
+impl Algorithm for Small {
+    fn name(&self) -> &'static str {
+        "small"
+    }
+    fn programs(&self) -> Vec<ProgramSource> {
+        vec![ProgramSource { name: "small", source: small() }]
+    }
+    fn first(&self, control: &mut Control) {
+        control.set_program("small", &[("small", 30_000)]);
+    }
+    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
+        Box::new(Ended)
+    }
+}
+
+impl Flow for Ended {
+    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
+        assert!(report.get("bytes").is_some_and(|bytes| bytes > 0));
+    }
+}
+
+#[test]
+fn the_program_of_the_page_serves_small_flows_first() {
+    let trial = trial(0, 250, 1);
+    let (first, alike) = (run(&trial, Small), trial.run(&[], NATIVE).unwrap());
+    let mean_of_small = |outcome: &Outcome| {
+        let of = outcome.completions.iter().filter(|flow| flow.arrival.bytes <= 30_000);
+        let logs: Vec<f64> = of.map(|flow| (flow.completion_ns.unwrap() as f64).log2()).collect();
+        assert!(logs.len() > 50, "{}", logs.len());
+        logs.iter().sum::<f64>() / logs.len() as f64
+    };
+    assert!(mean_of_small(&first) < mean_of_small(&alike));
+    assert!(first.counters.reports > 0 && first.counters.panics == 0, "{:?}", first.counters);
+    assert_eq!(first.overtaking, 0);
 }
 
 #[test]

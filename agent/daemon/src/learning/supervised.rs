@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::learning::twin::tests::decided;
     use ccplane_alg::{Algorithm, Row};
-    use ccplane_algs::{SIZE_INPUTS, Size, log2_q16};
+    use ccplane_algs::{PATH_FEATURES, PATH_INPUTS, Path, SIZE_INPUTS, Size, log2_q16};
     use ccplane_contract::FlowId;
     use ccplane_core::{DatapathId, PushRules, Why};
     use ccplane_snapshot::Snapshot;
@@ -198,22 +198,26 @@ mod tests {
     const LOOP: LoopId = LoopId(2);
 
     fn learner() -> Supervised {
-        let source = Size::default().policies().remove(0);
-        let policy = Policy::from_bytes(&source.policy).unwrap();
-        let snapshot = Arc::new(Snapshot::built_in(source.snapshot).unwrap());
-        Supervised::new("size", Deployments::new("size", policy, snapshot, None), 1, Meter::NOMINAL)
+        learner_of(&Size::default())
     }
 
-    fn row(inputs: Vec<i32>, size_bytes: u64) -> Row {
+    fn learner_of(algorithm: &dyn Algorithm) -> Supervised {
+        let (name, source) = (algorithm.name(), algorithm.policies().remove(0));
+        let policy = Policy::from_bytes(&source.policy).unwrap();
+        let snapshot = Arc::new(Snapshot::built_in(source.snapshot).unwrap());
+        Supervised::new(name, Deployments::new(name, policy, snapshot, None), 1, Meter::NOMINAL)
+    }
+
+    fn row(slot: u8, inputs: Vec<i32>, target_q16: i32) -> Row {
         Row {
             at_us: 0,
-            slot: 4,
+            slot,
             snapshot: 1,
             inputs,
             action_q16: 0,
             reward: 0.0,
             follows: true,
-            target_q16: Some(log2_q16(size_bytes) - (16 << 16)),
+            target_q16: Some(target_q16),
         }
     }
 
@@ -223,16 +227,34 @@ mod tests {
             let share = rng.uniform();
             let mut inputs = vec![0; SIZE_INPUTS];
             inputs[0] = (share * 65_536.0) as i32;
-            (FlowId(1), row(inputs, (2f64.powf(10.0 + share * most_octaves)) as u64))
+            let size_bytes = (2f64.powf(10.0 + share * most_octaves)) as u64;
+            (FlowId(1), row(4, inputs, log2_q16(size_bytes) - (16 << 16)))
         });
         let (datapath, measures) = (DatapathId(0), Vec::new());
         Batch { datapath, algorithm: "size", slot: 4, rows: rows.collect(), dropped: 0, measures }
     }
 
+    /// Paths on which flows took longer the longer the round trip was, and the more was marked; nothing else matters.
+    fn batch_of_paths(rng: &mut Rng, rows: usize) -> Batch {
+        let at = |name: &str| PATH_FEATURES.iter().position(|feature| *feature == name).unwrap();
+        let (rtt, marked) = (at("rtt_long"), at("marked"));
+        let rows = (0..rows).map(|_| {
+            let inputs: Vec<i32> = (0..PATH_INPUTS).map(|_| (rng.uniform() * 65_536.0) as i32).collect();
+            let surplus_q16 = 4 * inputs[rtt] + 2 * inputs[marked] - (3 << 16);
+            (FlowId(1), row(5, inputs, surplus_q16))
+        });
+        let (datapath, measures) = (DatapathId(0), Vec::new());
+        Batch { datapath, algorithm: "path", slot: 5, rows: rows.collect(), dropped: 0, measures }
+    }
+
     /// Feeds rows until something is offered.
     fn until_offered(learner: &mut Supervised, rng: &mut Rng, most_octaves: f64) -> Candidate {
+        until_offered_of(learner, || batch(rng, ROWS_PER_FIT as usize, most_octaves))
+    }
+
+    fn until_offered_of(learner: &mut Supervised, mut batch: impl FnMut() -> Batch) -> Candidate {
         let offer = (0..100).find_map(|_| {
-            learner.take(LOOP, &batch(rng, ROWS_PER_FIT as usize, most_octaves));
+            learner.take(LOOP, &batch());
             learner.step(Duration::ZERO)
         });
         offer.expect("a candidate")
@@ -256,6 +278,29 @@ mod tests {
         // It knows these flows now: another fit brings next to nothing.
         let again = *until_offered(&mut learner, &mut rng, 12.0).origin.evidence().unwrap();
         assert!(!PushRules::default().is_necessary(&again), "{again:?}");
+    }
+
+    #[test]
+    fn what_paths_turn_out_to_be_worth_is_learned_as_well() {
+        let (mut learner, mut rng) = (learner_of(&Path::default()), Rng::new(2, &[]));
+        let mut batches = || batch_of_paths(&mut rng, ROWS_PER_FIT as usize);
+        let candidate = until_offered_of(&mut learner, &mut batches);
+        let evidence = *candidate.origin.evidence().unwrap();
+        assert!(evidence.converged && evidence.gain.unwrap() > 0.3, "{evidence:?}");
+        let (policy, error) = learner.fitted.clone().unwrap();
+        assert!(error < 0.75, "{error} octaves off");
+        // A path with a longer round trip scores worse, whatever else is measured there.
+        let mut network = ActorCritic::new(&policy);
+        let mut score = |rtt_long: i32| {
+            let mut inputs = [1 << 15; PATH_INPUTS];
+            inputs[PATH_FEATURES.iter().position(|feature| *feature == "rtt_long").unwrap()] = rtt_long;
+            network.mean(&normalised(&policy, &inputs))
+        };
+        assert!(score(60_000) > score(5_000) + 1.0, "{} {}", score(60_000), score(5_000));
+        // Flows that end like that once more change nothing.
+        learner.on_decision(&decided(candidate.snapshot.hash(), Verdict::Promoted));
+        let again = *until_offered_of(&mut learner, &mut batches).origin.evidence().unwrap();
+        assert!(again.gain.unwrap() < evidence.gain.unwrap() / 2.0, "{again:?} after {evidence:?}");
     }
 
     #[test]

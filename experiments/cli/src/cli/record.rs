@@ -27,6 +27,11 @@ pub(crate) enum RecordCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
 
+        /// Print the thresholds between priorities that suit its flows, as lines for `[datapath.packets]` of an agent with `pias`
+        /// or `size`: they are learned as PIAS does, from the sizes of all transfers.
+        #[arg(long)]
+        thresholds: bool,
+
         /// One JSON object on one line.
         #[arg(long)]
         json: bool,

@@ -3,7 +3,10 @@
 use super::{print, print_json, shown, table};
 use crate::cli::{NewRecordArgs, RecordArgs, RecordCommand};
 use ccplane_agent::failure::Failure;
+use ccplane_alg::Algorithm;
+use ccplane_algs::Pias;
 use ccplane_ebpf::record::{FlowEnd, FlowEvent, Opener, RecordCounts, RecordOptions, Recorder, Scope};
+use ccplane_fabric::demotions_of_sizes;
 use ccplane_files::Bound;
 use ccplane_netsim::workload::recorded::{
     Burst, MAX_APP_BYTES, MAX_BURSTS, MAX_COMMAND_BYTES, MAX_FLOWS, MAX_HOSTS, RecordedFlow, Recording, Unit,
@@ -37,11 +40,14 @@ enum RecordError {
     NoCgroup(PathBuf),
     #[error("{command}: {source}")]
     Command { command: String, source: std::io::Error },
+    #[error("{}: no flow to learn from", .0.display())]
+    Empty(PathBuf),
 }
 
 pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     match &args.command {
-        Some(RecordCommand::Show { file, json }) => show(file, *json),
+        Some(RecordCommand::Show { file, thresholds: true, json }) => show_thresholds(file, *json),
+        Some(RecordCommand::Show { file, thresholds: false, json }) => show(file, *json),
         None => make(&args.new),
     }
 }
@@ -307,8 +313,32 @@ fn summary(recording: &Recording) -> String {
     format!("{} flows, {} still open, {} missed\n{apps}", summary.flows, summary.open, summary.missed)
 }
 
-fn show(file: &Path, json: bool) -> Result<(), Failure> {
+fn read(file: &Path) -> Result<Recording, Failure> {
     let text = ccplane_files::read_text(file, FILE).map_err(Failure::input)?;
-    let recording = Recording::parse(&text).map_err(Failure::input)?;
+    Recording::parse(&text).map_err(Failure::input)
+}
+
+fn show(file: &Path, json: bool) -> Result<(), Failure> {
+    let recording = read(file)?;
     if json { print_json(&summarise(&recording)) } else { print(&summary(&recording)) }
+}
+
+/// Prints the parameters of algorithms that go by what a flow has sent, as they suit the recording.
+fn show_thresholds(file: &Path, json: bool) -> Result<(), Failure> {
+    let transfers = read(file)?.transfers(Unit::Connection);
+    let sizes: Vec<u64> = transfers.iter().map(|transfer| transfer.bytes.max(1)).collect();
+    if sizes.is_empty() {
+        return Err(Failure::input(RecordError::Empty(file.to_owned())));
+    }
+    let names = Pias::default().parameters().iter().map(|parameter| parameter.name);
+    let learned: Vec<(&str, u64)> = names.zip(demotions_of_sizes(&sizes).0).collect();
+    if json {
+        return print_json(&learned.into_iter().collect::<BTreeMap<_, _>>());
+    }
+    let lines: Vec<String> = learned.iter().map(|(name, bytes)| format!("{name} = {bytes}")).collect();
+    print(&format!(
+        "# Of {} transfers.\n[datapath.packets]\nalgorithm = \"size\"\nparameters = {{ {} }}\n",
+        sizes.len(),
+        lines.join(", ")
+    ))
 }

@@ -1,12 +1,12 @@
 //! `ccplane record` of flows between real processes, and what is left when it is killed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
-use crate::common::{ccplane, command, stderr, stdout};
+use crate::common::{Home, ccplane, command, stderr, stdout};
 use ccplane_ebpf::record::program_ids;
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_netsim::workload::recorded::{Burst, Recording};
@@ -139,4 +139,30 @@ fn what_is_wrong_is_refused_before_anything_runs() {
         assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The lines that a recording's thresholds are printed as are a configuration, and an agent takes it.
+#[test]
+fn thresholds_of_a_recording_are_lines_for_an_agent() {
+    const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/recordings/shuffle.jsonl");
+    let said = ccplane(&["record", "show", RECORDING, "--thresholds"]);
+    assert!(said.status.success(), "{}", stderr(&said));
+    let lines = stdout(&said);
+    assert!(lines.starts_with("# Of 161 transfers.\n[datapath.packets]\n"), "{lines}");
+    let home = Home::new("");
+    home.configure(&lines);
+    let checked = home.run(&["agent", "--check-config"]);
+    assert!(checked.status.success(), "{lines}: {}", stderr(&checked));
+    let json = ccplane(&["record", "show", RECORDING, "--thresholds", "--json"]);
+    let json: BTreeMap<String, u64> = serde_json::from_slice(&json.stdout).unwrap();
+    let (names, bytes): (Vec<String>, Vec<u64>) = json.into_iter().unzip();
+    assert_eq!(names, (1..=7).map(|n| format!("demote_{n}_bytes")).collect::<Vec<_>>());
+    assert!(bytes.is_sorted() && lines.contains(&format!("demote_1_bytes = {}", bytes[0])), "{bytes:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jsonl");
+    let none = "{\"ccplane_recording\":1,\"burst_gap_us\":1,\"command\":\"\"}\n{\"flows\":0,\"open\":0,\"missed\":0}\n";
+    fs::write(&empty, none).unwrap();
+    let refused = ccplane(&["record", "show", empty.to_str().unwrap(), "--thresholds"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("no flow to learn from"), "{}", stderr(&refused));
 }
