@@ -114,14 +114,13 @@ fn against_sockets(
     slot: u8,
     choice: Choice,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (mut rounds, mut proofs) = (Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
     for round in 0..ROUNDS {
         let (ours, sockets) =
             in_turn(round, || measure(lab, contender, slot), || measure(lab, Contender::Blocking, slot))?;
-        proofs.push(ours.proof.and(&sockets.proof));
         rounds.push((ours, sockets));
     }
-    let proof = proof::all(&proofs)?;
+    let proof = proof::all(rounds.iter().flat_map(|(ours, sockets)| [&ours.proof, &sockets.proof]))?;
     let row = format!("predict.{}.{}", contender.name(), name(choice));
     let figure = |what: &str, unit, of: &dyn Fn(&Measured) -> f64| {
         let pairs: Vec<Pair> = rounds.iter().map(|(ours, sockets)| (of(ours), of(sockets))).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::Toy;
+use crate::common::{info, toy};
 use ccplane_channel::hub::{Change, Hub, HubOptions};
 use ccplane_channel::{ServeOptions, Served, Wake};
 use ccplane_contract::FlowId;
@@ -19,7 +19,7 @@ fn glances_follow_the_rings_of_a_hub() {
     assert!(hub.rings_changed());
     assert!(hub.glances().is_empty() && !hub.rings_changed() && !hub.show());
 
-    let (mut served, mut toy) = (Served::connect(&path, ServeOptions::new("toy").unwrap()), Toy::default());
+    let (mut served, mut toy) = (Served::connect(&path, ServeOptions::new("toy").unwrap()), toy());
     served.turn(&mut toy, 0);
     let mut changes = Vec::new();
     hub.receive(10, 0, &mut changes);
@@ -30,7 +30,7 @@ fn glances_follow_the_rings_of_a_hub() {
     while hub.receive(10, 0, &mut changes) > 0 {}
     assert!(!hub.show() && !glances[0].is_ready());
 
-    toy.start_flow(FlowId(7));
+    toy.start(FlowId(7), info());
     served.turn(&mut toy, 1000);
     assert!(glances[0].is_ready() && hub.show());
     while hub.receive(10, 1000, &mut changes) > 0 {}
