@@ -1,10 +1,10 @@
 //! Aggregate: all flows to one destination under one controller, each with a share of its window by weight (CCP,
 //! SIGCOMM'18, section 2.2: "congestion control for flow aggregates").
 //!
-//! The controller is Reno's (RFC 5681) on the sum of what the flows acknowledge and lose, so that a group of any size takes
-//! what one flow would take. A flow that joins gets its share at once, without a slow start of its own; what one leaves goes
-//! to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it. Rules give the weights,
-//! such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
+//! The controller is Reno's (RFC 5681) on the sum of what the flows acknowledge and lose. So a group of any size takes
+//! what one flow would take. A flow that joins gets its share at once, without a slow start of its own; what one leaves
+//! goes to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it. Rules
+//! give the weights, such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
 
 use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};

@@ -5,29 +5,31 @@
 //!
 //! - **Interval**: half an RTT (PCC-RL's simulator), at least 2 ms and long enough for ten packets. An interval in which the
 //!   application had nothing to send is thrown away: it says nothing of the rate.
-//! - **State** (section 4.1): of the last ten intervals the latency inflation (mean RTT of the second half less that of the
-//!   first, per time), the latency ratio r (mean RTT over the smallest such mean) and the send ratio s (sent over
-//!   acknowledged), all Q16. Ratios go through x -> (x - 1) / (x + 1): one to one, monotone, and within [-1, 1], where
-//!   8 bits can hold them; [1, 10^4] and [0, 1000] themselves would leave nothing of the first percents above 1.
+//! - **State** (section 4.1): three values of each of the last ten intervals, all Q16. The latency inflation is the
+//!   mean RTT of the second half less that of the first, per time. The latency ratio r is the mean RTT over the
+//!   smallest such mean, the send ratio s what was sent over what was acknowledged. Ratios go through x -> (x - 1) /
+//!   (x + 1): one to one, monotone, and within [-1, 1], where 8 bits can hold them; [1, 10^4] and [0, 1000] themselves
+//!   would leave nothing of the first percents above 1.
 //! - **Action** (section 4.1): `(policy 0)` changes `Rate`. The window is twice what the rate needs, so that pacing governs.
 //! - **Reward**: [`Reward`], of each report, on live flows and in training alike.
 //!
 //! What is different from the paper, the first four points unless configured as [`AuroraConfig::published`] (parameter `published`):
 //!
-//! - The flow starts as others do, by doubling its rate each RTT until packets queue or are lost or three intervals bring
-//!   less than a quarter more: 2.5 % an interval takes minutes from ten packets to a fast link. Also after a timeout,
-//!   from half the rate.
+//! - The flow starts as others do, by doubling its rate each RTT. It does so until packets queue or are lost, or three
+//!   intervals bring less than a quarter more: 2.5 % an interval takes minutes from ten packets to a fast link. Also
+//!   after a timeout, from half the rate.
 //! - The smallest RTT is that of the last 10 s: routes change.
-//! - Round trips count 2 ms more than they are in the latency ratio, so that a queue of less, in a host or a fast link,
-//!   is no reason to slow down.
-//! - Each interval also adds a packet an RTT to the rate, at most a sixteenth. By factors alone, from features that say
-//!   nothing of a flow's size, two flows on a link keep the ratio of their rates for ever (Chiu and Jain, 1989); what is
-//!   added lets the smaller one come up, and the policy takes back from both what the link does not carry.
+//! - Round trips count 2 ms more than they are in the latency ratio. So a queue of less, in a host or a fast link, is
+//!   no reason to slow down.
+//! - Each interval also adds a packet an RTT to the rate, at most a sixteenth. The features say nothing of a flow's
+//!   size. By factors alone two flows on a link would keep the ratio of their rates for ever (Chiu and Jain, 1989);
+//!   what is added lets the smaller one come up, and the policy takes back from both what the link does not carry.
 //! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
 //!   what window and recovery let out means nothing, and neither would an action on it.
 //!
-//! As published or not, an interval has ten packets, a timeout starts the flow over, `Rate` stays within what the last
-//! point says, and the window has a GiB at most; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
+//! Whether published or not, an interval has ten packets, and a timeout starts the flow over. `Rate` stays within what
+//! the last point says, and the window has a GiB at most; a snapshot's inputs end at four smallest RTTs and three
+//! packets sent for one that arrived.
 
 use crate::interval::{
     DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,
@@ -108,11 +110,11 @@ impl Flow for AuroraFlow {
 pub enum Reward {
     /// The paper's: `10 throughput - 1000 latency - 2000 loss`, in packets per second, seconds and a share, times 0.001.
     Published,
-    /// `ln(throughput / reference) - 0.4 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is the same on
-    /// a slow and a fast path; and each flow gains by the relative increase of its own throughput while all pay for
-    /// the common queue, so equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
-    /// reference is the path's capacity where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else a slow mean of the
-    /// flow's own: either shifts all that actions can bring by the same.
+    /// `ln(throughput / reference) - 0.4 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is
+    /// the same on a slow and a fast path; and each flow gains by the relative increase of its own throughput while all
+    /// pay for the common queue. So equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
+    /// reference is the path's capacity where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else a slow
+    /// mean of the flow's own: either shifts all that actions can bring by the same.
     ScaleFree,
 }
 

@@ -9,16 +9,16 @@
 //! - **RTT**: `min_rtt_us`, the smallest of ten seconds.
 //! - **STARTUP** (`mode` 0): pacing and window gain 2/ln 2 (739), until three rounds did not bring a quarter more.
 //!   **DRAIN** (1): the inverse (88), until what is in flight fits the pipe. **PROBE_BW** (2): gains 5/4, 3/4 and six
-//!   times 1, each for a `min_rtt_us` (5/4 until the pipe is full or loses, 3/4 at most until it is drained); the first
-//!   phase is left to chance, for which the time stands in. **PROBE_RTT** (3): four segments for 200 ms and a round, where no RTT as
-//!   small was seen for ten seconds.
+//!   times 1, each for a `min_rtt_us`. The gain of 5/4 lasts until the pipe is full or loses, 3/4 at most until it is
+//!   drained; the first phase is left to chance, for which the time stands in. **PROBE_RTT** (3): four segments for 200
+//!   ms and a round, where no RTT as small was seen for ten seconds.
 //! - **Pacing**: `bw * gain`, less 1 %; before the pipe is full, never slower than before.
-//! - **Window**: `2 bw min_rtt`, plus what ACKs were seen to come in bursts (largest of five to ten rounds, at most
-//!   100 ms at `bw`), plus three offloaded bursts, in pairs of segments. It grows by what was delivered.
-//! - **Loss**: no reaction of the rate. The window goes down by what was lost, is held to what was delivered for a round
-//!   ("packet conservation"), and back to what it was after a round without losses.
-//! - **Policers**: two intervals of 4 to 16 rounds between losses, each of a fifth or more, that delivered the same rate
-//!   within an eighth, put that rate in place of `bw` for 48 rounds.
+//! - **Window**: `2 bw min_rtt`, plus the largest burst of ACKs, plus three offloaded bursts, in pairs of segments.
+//!   The burst of ACKs is that of five to ten rounds, at most 100 ms at `bw`. It grows by what was delivered.
+//! - **Loss**: no reaction of the rate. The window goes down by what was lost, and is held to what was delivered for a
+//!   round ("packet conservation"). It goes back to what it was after a round without losses.
+//! - **Policers**: intervals of 4 to 16 rounds between losses are compared, each with losses of a fifth or more. Two
+//!   that delivered the same rate within an eighth put that rate in place of `bw` for 48 rounds.
 //!
 //! Different from Linux, for what a datapath does not tell a program: the state of loss recovery is judged by rounds;
 //! after idle, the first packets are paced at the gain of before; whether an ACK was delayed is not known, nor when the next

@@ -1,9 +1,9 @@
 //! Constant: one window, one pacing rate, and no reaction to anything.
 //!
-//! Not a congestion control: a source of inelastic cross traffic, and a probe for links and datapaths. Neither loss
-//! nor a mark nor a timeout changes what it wants; what a datapath holds back on its own while losses are repaired,
-//! it still holds back. Do not run it on a network that others use. Without a window it sends on while nothing arrives, and after a
-//! blackout of seconds its receiver may lack the memory to wait for what was lost: the flow then crawls.
+//! Not a congestion control: a source of inelastic cross traffic, and a probe for links and datapaths. Neither loss nor
+//! a mark nor a timeout changes what it wants; what a datapath holds back on its own while losses are repaired, it
+//! still holds back. Do not run it on a network that others use. Without a window it sends on while nothing arrives.
+//! After a blackout of seconds its receiver may lack the memory to wait for what was lost: the flow then crawls.
 //!
 //! It reports `acked`, `lost`, `timeouts`, `rtt_us`, `cwnd` and `rate`.
 //!

@@ -2,9 +2,9 @@
 //!
 //! What `copa.fold` does, on every ACK:
 //!
-//! - **Queueing delay** (section 2.1): `dq = standing - min`, the smallest RTT of the last `srtt / 2` less that of the last
-//!   10 s. `srtt` is TCP's. A window of time is two halves, the one that fills and the one before it, so it reaches
-//!   back between half of that time and all of it.
+//! - **Queueing delay** (section 2.1): `dq = standing - min`, the smallest RTT of the last `srtt / 2` less that of the
+//!   last 10 s. `srtt` is TCP's. A window of time is two halves, the one that fills and the one before it. So it
+//!   reaches back between half of that time and all of it.
 //! - **Target** (section 2.1, equation 1): up while `Cwnd / standing <= 1 / (delta dq)`, else down; by
 //!   `v / delta` packets per window, in bytes and with the remainder carried. Compared without a division.
 //! - **Velocity** (section 2.1, step 4): once per window its direction is that of `Cwnd` over the window. After three
@@ -23,14 +23,15 @@
 //! - In default mode loss changes nothing, as in the paper, except that it ends slow start. In competitive mode it counts
 //!   once per `srtt`; a mark (ECN) counts as a loss.
 //! - After a timeout the window is one segment, and slow start follows (RFC 5681).
-//! - Packets are not a fluid: a tenth of a queue that swings by five packets is less than one, and a flow alone would
-//!   take itself for a competitor, raise `1/delta`, and never see an empty queue again. So a queue is also nearly empty
-//!   where it varies by less than `2.5 / delta` packets (section 3's swing) sent at the flow's largest delivery rate of
-//!   late (which decays by a quarter every 5 s), or `dq` is less than `1 / delta` packets sent at the flow's own rate, at
-//!   least a fifth of that largest: the mean queue of as many equal Copa flows as share the link. `delta` is the default
-//!   mode's. The price: a flow whose share is small is slower to notice a competitor.
+//! - Packets are not a fluid: a tenth of a queue that swings by five packets is less than one. A flow alone would take
+//!   itself for a competitor, raise `1/delta`, and never see an empty queue again. So a queue is also nearly empty
+//!   where it varies by less than `2.5 / delta` packets (section 3's swing). These are sent at the flow's largest
+//!   delivery rate of late, which decays by a quarter every 5 s. It is nearly empty, too, where `dq` is less than
+//!   `1 / delta` packets sent at the flow's own rate. That rate counts as at least a fifth of the largest: the mean
+//!   queue of as many equal Copa flows as share the link. `delta` is the default mode's. The price: a flow whose share
+//!   is small is slower to notice a competitor.
 //! - Slow start's own queue does not count against the five round trips; the window does not grow while less than half
-//!   of it is in flight (RFC 7661), and stays at two segments or more but for the timeout.
+//!   of it is in flight (RFC 7661). But for the timeout, it stays at two segments or more.
 //!
 //! It reports `acked`, `lost`, `timeouts`; `srtt_us`, `standing_us` and `min_us`; `cwnd`, `inverse_delta`, `velocity`,
 //! `competitive`; and the program's own progress.

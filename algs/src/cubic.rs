@@ -2,19 +2,19 @@
 //!
 //! What `cubic.fold` does, in integers; windows in bytes, `C = 0.4`, `beta = 0.7`:
 //!
-//! - **HyStart** (Ha and Rhee, "Taming the Elephants", 2011; Linux's thresholds): from 16 segments on, slow start ends
-//!   when the ACKs of a round, each within 2 ms of the one before, have come for half of (smallest RTT + what
-//!   segmentation offload may add, at most 1 ms), or when the smallest RTT of a round's first nine samples or more
-//!   exceeds the flow's smallest by an eighth (4 to 16 ms). A round ends when what was in flight at its start is
-//!   acknowledged.
+//! - **HyStart** (Ha and Rhee, "Taming the Elephants", 2011; Linux's thresholds): from 16 segments on, either of two
+//!   signs ends slow start. The first is a round's train of ACKs, each within 2 ms of the one before: it has come for
+//!   half of (smallest RTT + what segmentation offload may add, at most 1 ms). The second is the smallest RTT of a
+//!   round's first nine samples or more: it exceeds the flow's smallest by an eighth (4 to 16 ms). A round ends when
+//!   what was in flight at its start is acknowledged.
 //! - **Decrease** (RFC sections 4.6, 4.7): `w_max = Cwnd`, or `0.85 Cwnd` if `Cwnd < w_max` (fast convergence);
 //!   `ssthresh = max(0.7 Cwnd, 2 segments)`, `Cwnd = ssthresh`. One per episode, guarded by time as in Reno.
 //!   As section 4.6 allows, `Cwnd` stands for flight_size: it only grows while used.
 //! - **K** (section 4.2, figure 2): `cbrt((w_max - Cwnd) / (0.4 mss))` seconds, kept in milliseconds:
-//!   `k_ms^3 = 2.5e9 (w_max - Cwnd) / mss`. A seed within [1/2.6, 3.1] of the root and six Newton steps, one per ACK
-//!   while the window may not grow yet, end within 1 ms of it for every K from 0.1 s to 512 s; below, the cubic term is
-//!   under a thousandth of a segment anyway. Until then K is too long, so growth waits. A window of 1 GiB has
-//!   K = 122 s at 1448-byte segments.
+//!   `k_ms^3 = 2.5e9 (w_max - Cwnd) / mss`. A seed within [1/2.6, 3.1] of the root is followed by six Newton steps, one
+//!   per ACK while the window may not grow yet. They end within 1 ms of the root for every K from 0.1 s to 512 s;
+//!   below, the cubic term is under a thousandth of a segment anyway. Until then K is too long, so growth waits. A
+//!   window of 1 GiB has K = 122 s at 1448-byte segments.
 //! - **W_cubic(t)** (figure 1): `w_max ± (|t - k|^3 / 1e6) mss / 2500` with t and k in milliseconds, capped at
 //!   |t - k| = 1000 s: the cube stays below 2^60 and is rounded by less than a byte; time is rounded by 1 ms.
 //! - **Target** (section 4.2): W_cubic(t + RTT) clamped to [Cwnd, 1.5 Cwnd]; `Cwnd` grows by

@@ -1,6 +1,7 @@
-//! Dual: a delay-based mode that keeps queues short, a competitive mode that is CUBIC, and an active test that decides between
-//! them. After Copa's mode switching (Arun and Balakrishnan, NSDI 2018), Nimbus's question whether cross traffic gives way
-//! (Goyal et al., SIGCOMM 2022), BBR's rate times min RTT (Cardwell et al., ACM Queue 14(5), 2016) and CUBIC (RFC 9438).
+//! Dual: a delay-based mode that keeps queues short, a competitive mode that is CUBIC, and an active test that decides
+//! between them. They follow Copa's mode switching (Arun and Balakrishnan, NSDI 2018) and Nimbus's question whether
+//! cross traffic gives way (Goyal et al., SIGCOMM 2022). BBR's rate times min RTT (Cardwell et al., ACM Queue 14(5),
+//! 2016) and CUBIC (RFC 9438) are the others.
 //!
 //! # What is measured
 //! - **Rate** `bw`: the largest delivery rate of the last one to two `srtt`s.
@@ -13,9 +14,10 @@
 //!   4 count), the way back lets ACKs through at fixed times; in the other modes it may be rivals that space them. What ACKs wait there spreads
 //!   RTTs evenly over the gap, so half of the gap counts as no noise. A gap longer than `min_us` then counts beyond two packets' time at `top`:
 //!   at `bw`, a flow that the gap starves would see none.
-//! - **Allowed queue** `own`: `k` packets at the flow's rate and half of the gap. `k` is the larger of two and half of the square root of
-//!   `bw min_us` in packets (of 40 ms at most, so that long paths do not get more), and twice the noise; at least what 250 us carry, as
-//!   hosts' own noise on paths of microseconds is that large.
+//! - **Allowed queue** `own`: `k` packets at the flow's rate and half of the gap. `k` is the larger of two and half of
+//!   the square root of `bw min_us` in packets, and twice the noise. There `min_us` counts as 40 ms at most, so that
+//!   long paths do not get more; at least what 250 us carry, as hosts' own noise on paths of microseconds is that
+//!   large.
 //! - **Limit**: twice the time of `k` packets at `top` (the largest rate so far, halved each 15 s) and a millisecond; at most half of
 //!   `min_us` and 10 ms; and half of the gap, or all of it where it is longer than `min_us`. `top` stands here in the place of `bw`
 //!   since a starved flow would take the rivals' queue for its own.
@@ -38,12 +40,14 @@
 //! - **SUSPECT** (2): the flow drains its own share of the queue: 0.83 `bw min_us` for at most 8 `srtt`s. Flows of this kind see the
 //!   same queue and drain it together, so it goes within half of the limit (or 1.25 packets' time): nobody else holds it up, and the
 //!   rate from before the test is taken up again.
-//! - **DEEP** (4): a quarter of the window for two `srtt`s. Where the RTT changed by less than 1/64 during the last three `srtt`s of
-//!   SUSPECT and by less than 1/32 now, and the flow is not starved, there was no queue: the path is longer, and `min_us` starts anew.
-//! - **COMPETE** (1): CUBIC with the window from before the test; at the flow's start with four times that, which others have filled.
-//!   Where it loses more than 3 % (an average over 32 rounds), the rivals do not yield to losses and would starve CUBIC. The flow then is as BBR:
-//!   a window of 2.6 `rate min_us`, paced at 2.89 times the rate until three rounds let that grow by less than a quarter, then by BBR's eight
-//!   phases. This rate is the largest of 8 to 16 `min_us`.
+//! - **DEEP** (4): a quarter of the window for two `srtt`s. A steady RTT changed by less than 1/64 during the last
+//!   three `srtt`s of SUSPECT and by less than 1/32 now. If the flow is not starved then, there was no queue: the
+//!   path is longer, and `min_us` starts anew.
+//! - **COMPETE** (1): CUBIC with the window from before the test; at the flow's start with four times that, which
+//!   others have filled. Where it loses more than 3 % (an average over 32 rounds), the rivals do not yield to losses
+//!   and would starve CUBIC. The flow then is as BBR: its window is 2.6 `rate min_us`. It is paced at 2.89 times the
+//!   rate until three rounds let that grow by less than a quarter, then by BBR's eight phases. This rate is the largest
+//!   of 8 to 16 `min_us`.
 //! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
 //!   after 6 round trips, then up to 8 s. A loss ends it. Two successes in a row lead back to DELAY; the second test follows the first success by 6
 //!   round trips, or 2 s.
@@ -57,12 +61,12 @@
 //! `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
-//! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. Who joins CUBIC in a deep queue never sees
-//! the path's own RTT, takes the least that CUBIC leaves for it, and so returns to DELAY too often: 0.37 of the fair share on 24 Mb/s,
-//! 40 ms and two BDPs of queue, simulated and on the kernel. A way back that lets ACKs
-//! through each 250 ms or less often starves the flow. Behind queues of one or two packets 10 to 20 % are lost. A cellular link that stops
-//! for seconds can leave the flow in competition with itself until a check succeeds. Some groups of more than eight flows of its own
-//! kind take each other for rivals.
+//! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. A flow that
+//! joins CUBIC in a deep queue never sees the path's own RTT. It takes the least that CUBIC leaves for it, and so
+//! returns to DELAY too often: 0.37 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated and on the
+//! kernel. A way back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two
+//! packets 10 to 20 % are lost. A cellular link that stops for seconds can leave the flow in competition with itself
+//! until a check succeeds. Some groups of more than eight flows of its own kind take each other for rivals.
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 

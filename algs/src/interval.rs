@@ -71,8 +71,8 @@ impl Interval {
         self.acked / self.took_s
     }
 
-    /// Lost share of what arrived or was lost. Known random losses are left out: no rate prevents them, so they shift what
-    /// any policy is worth by the same, and of ten packets their noise would hide what an action did.
+    /// Lost share of what arrived or was lost. Known random losses are left out: no rate prevents them, so they shift
+    /// any policy's reward by the same. Of ten packets their noise would hide what an action did.
     pub(crate) fn loss(&self) -> f64 {
         (self.lost - self.lost_at_random).max(0.0) / (self.acked + self.lost).max(1.0)
     }

@@ -4,9 +4,9 @@
 //! Its program is `aurora.fold` but for three registers: the flow's preference, percents that sum to 100, which follow the
 //! state as the network's last three inputs (section 4.1). `(policy 1)` decides.
 //!
-//! - **Reward** (section 4.1, equation 2): `w_thr throughput / capacity + w_lat base RTT / RTT + w_loss (1 - loss)`. The capacity is
-//!   the path's where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else the largest throughput of the last minute or two, as
-//!   the paper estimates it.
+//! - **Reward** (section 4.1, equation 2): `w_thr throughput / capacity + w_lat base RTT / RTT + w_loss (1 - loss)`.
+//!   The capacity is the path's where it is known ([`Truth`](ccplane_alg::Truth)), as in training. Else it is the
+//!   largest throughput of the last minute or two, as the paper estimates it.
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 //! - **Published form** (parameter `published`): as Aurora's, without what `aurora.rs` says is different from the paper in its first four
 //!   points. The paper takes Aurora's state, intervals and steps over, and has no start of its own. The shipped network was
@@ -120,8 +120,8 @@ const W_LAT_PCT: Parameter = weight("w_lat_pct", "weight of latency", DEFAULTS.w
 const W_LOSS_PCT: Parameter = weight("w_loss_pct", "weight of loss", DEFAULTS.w_loss_pct);
 
 impl Default for MoccConfig {
-    /// Between throughput and a short queue. Where loss weighs less than about a third of throughput, a flow that loses a
-    /// quarter of what it sends to fill the link is what such a preference asks for.
+    /// Between throughput and a short queue. Loss weighs at least about a third of throughput. With less, the
+    /// preference asks for a flow that loses a quarter of what it sends to fill the link.
     fn default() -> Self {
         DEFAULTS
     }

@@ -12,10 +12,11 @@
 //! | below -1.5 | keeps its delay mode though a test says that the queue stayed |
 //! | below -3 | leaves competition without a test |
 //!
-//! Between -1.5 and 0.5 and before the first interval it is `dual`: the network can neither set a rate nor a
-//! window, and each of dual's own bounds holds. So it is outside of the network's calibration: the ranges of inputs are those of all but
-//! a thousandth of the values that training saw, and where more inputs are beyond them than in all but a thousandth of training's
-//! intervals, the action is 0 (`nn-inkernel/ARITHMETIC.md`). What the network learned from and how: `algs/policies/README.md`.
+//! Between -1.5 and 0.5 and before the first interval it is `dual`: the network can neither set a rate nor a window,
+//! and each of dual's own bounds holds. So it is outside of the network's calibration: the ranges of inputs are those
+//! of all but a thousandth of the values that training saw. Training also sets how many inputs may be beyond them, so
+//! that all but a thousandth of its intervals pass; where more are, the action is 0 (`nn-inkernel/ARITHMETIC.md`). What
+//! the network learned from and how: `algs/policies/README.md`.
 //!
 //! # Placements
 //! - `neural`: the datapath asks the network.

@@ -3,14 +3,15 @@
 //!
 //! What `nimbus.fold` does, on every ACK, so that no packet waits for the agent:
 //!
-//! - **Pulses** (section 3.4): the rate is a base rate and a pulse of 5 Hz: for a quarter of the period half a sine up by
-//!   `amplitude` percent of the link's rate, for the rest half a sine down by a third of that. The sine is Bhaskara's,
-//!   `16 p (w - p) / (5 w^2 - 4 p (w - p))`, within 0.2 % of the peak, in integers.
-//! - **Delay mode** (section 4.1, BasicDelay), once per round trip: `S + 0.8 (mu - S - z) + 0.5 mu / x (x_min + d - x)`, where
-//!   `mu - S - z` is written as what it is by the estimate of `z`: `-mu` times the growth of the RTT over the time
-//!   in which what was acknowledged had been sent. `x` is the last RTT; `x_min` the connection's smallest, taken anew
-//!   after 50 round trips at the smallest rate with more than the target queued (the path has got longer). After
-//!   five at more than 9/8 of `mu` with next to nothing queued, `mu` is too small, and slow start finds out.
+//! - **Pulses** (section 3.4): the rate is a base rate and a pulse of 5 Hz: for a quarter of the period half a sine up
+//!   by `amplitude` percent of the link's rate. For the rest it is half a sine down by a third of that. The sine is
+//!   Bhaskara's, in integers, within 0.2 % of the peak: `16 p (w - p) / (5 w^2 - 4 p (w - p))`.
+//! - **Delay mode** (section 4.1, BasicDelay), once per round trip:
+//!   `S + 0.8 (mu - S - z) + 0.5 mu / x (x_min + d - x)`. In it, `mu - S - z` is written as what it is by the estimate
+//!   of `z`: `-mu` times the growth of the RTT over the time in which what was acknowledged had been sent. `x` is the
+//!   last RTT; `x_min` the connection's smallest, taken anew after 50 round trips at the smallest rate with more than
+//!   the target queued (the path has got longer). After five at more than 9/8 of `mu` with next to nothing queued, `mu`
+//!   is too small, and slow start finds out.
 //! - **Competitive mode** (section 4.1): Reno's window, paced over the smoothed RTT, with the pulse on top. The paper
 //!   has Cubic or Reno. Slow start (in both modes), loss and timeout as in [`crate::Reno`]; in delay mode slow start ends
 //!   when the target is queued, and a loss decides nothing.

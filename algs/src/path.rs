@@ -1,9 +1,10 @@
 //! Path: each flow takes the path on which it is predicted to end soonest, from what its host measured there lately.
 //!
-//! Its program decides on a flow's first packet and wherever a flowlet begins. A network scores one path at a time: its action is the
-//! logarithm (base 2) of the time that a flow like this one took there, less what flows of its size take on average, Q16. It sees
-//! the path's round-trip time, marks, losses and bytes in flight, and how much the flow has to send. The least score wins; a random part
-//! of it, which is the flow's own, keeps flows of many hosts from all moving at once.
+//! Its program decides on a flow's first packet and wherever a flowlet begins. A network scores one path at a time: its
+//! action is the logarithm (base 2) of the time that a flow like this one took there. The average time of flows of its
+//! size is taken off; the unit is Q16. It sees the path's round-trip time, marks, losses and bytes in flight, and how
+//! much the flow has to send. The least score wins; a random part of it, which is the flow's own, keeps flows of many
+//! hosts from all moving at once.
 //!
 //! At the next decision and at the flow's end the program reports how long the last one took and what it carried: a contextual bandit,
 //! which learns from the paths that were taken. `explore` is the share of flows that take one at random.

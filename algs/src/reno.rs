@@ -8,7 +8,7 @@
 //!   `ssthresh`.
 //! - **Congestion avoidance** (section 3.1, the recommended way): one segment whenever a window's worth of
 //!   bytes was acknowledged. Bytes past the mark carry over to the next window, so nothing is lost to
-//!   rounding, and the common ACK costs a sum and a comparison: no multiplication, no division.
+//!   rounding. The common ACK costs a sum and a comparison: no multiplication, no division.
 //! - **Application-limited flows** (section 4.1; RFC 7661): no growth on an ACK before which less than half
 //!   of `Cwnd` was in flight.
 //! - **Loss** (section 3.2, equation 4): `ssthresh = max(Cwnd / 2, 2 segments)`, `Cwnd = ssthresh`. `Cwnd`

@@ -1,10 +1,11 @@
 //! Size: flows that are predicted to be small are served before those that are predicted to be large.
 //!
-//! Its program decides on a flow's packets on their way out. When the flow starts, and whenever it has sent as much as one of the
-//! thresholds says, a network predicts the flow's size: its action is the logarithm (base 2) of the bytes, less [`CENTRE`], Q16. It
-//! sees the sizes of the last four flows of the same application to the same destination, what the flow has sent, and what its
-//! application has written beyond that. The flow's priority is the number of thresholds that prediction or bytes sent have
-//! passed, and never becomes better. With thresholds of the prediction that nothing passes it is PIAS.
+//! Its program decides on a flow's packets on their way out. When the flow starts, and whenever it has sent as much as
+//! one of the thresholds says, a network predicts the flow's size: its action is the logarithm (base 2) of the bytes,
+//! less [`CENTRE`], Q16. It sees the sizes of the last four flows of the same application to the same destination. It
+//! also sees what the flow has sent, and what its application has written beyond that. The flow's priority is the
+//! number of thresholds that prediction or bytes sent have passed, and never becomes better. With thresholds of the
+//! prediction that nothing passes it is PIAS.
 //!
 //! When the flow ends, its program reports how much it sent: with the inputs of each decision that is what the network learns from. How
 //! long the flow took, against others of its size, is what snapshots are compared by.

@@ -10,8 +10,8 @@
 //!   path that gets longer is taken for a queue.
 //! - **Congestion avoidance** (section IV-A): a segment more below `alpha` segments queued, one less above `beta`,
 //!   at the round's end; the paper spreads the step over the next round.
-//! - **Slow start** (section IV-B): exponential growth every other round; with more than `gamma` queued at the end of a
-//!   round without growth it is over, at the window that would queue nothing plus one segment (Linux's).
+//! - **Slow start** (section IV-B): exponential growth every other round; it is over with more than `gamma` queued at
+//!   the end of a round without growth. It ends at the window that would queue nothing plus one segment (Linux's).
 //! - **Few samples** (Linux): a round of less than three RTT samples may be one of delayed ACKs only. Then the flow
 //!   is Reno, a segment per round, until the window is large enough to be judged.
 //! - **Loss, ECN, timeout**: as [`crate::RENO`] and as Linux's Vegas, halving once per episode. The paper's finer

@@ -1,6 +1,6 @@
 //! The state machine: datapaths come and go, events and the time go in. What follows from them is elsewhere: flows in
-//! `lifecycle`, reports in `reports`, what an algorithm asks for in `requests`, actions and their results in `results`, a
-//! datapath's programs and slots in `attached`, deployments in `learning`.
+//! `lifecycle`, reports in `reports`, and what an algorithm asks for in `requests`. Actions and their results are in
+//! `results`, a datapath's programs and slots in `attached`, deployments in `learning`.
 
 use crate::attached::{Attached, Deploy, InstallView};
 use crate::catalog::Catalog;

@@ -1,10 +1,10 @@
 //! The system calls that the agent and `quic serve` keep once they run; all others fail with EPERM.
 //!
-//! The list was measured (strace(1)) on runs with live flows of every datapath, learning, metrics, files and DPDK ports, with
-//! the neighbours of each call added that another libc, or another kernel, may use in its place. A refused call fails, shows in
-//! the log as what failed, and in the kernel's as an audit record (type 1326) with the call's number; it does not end the
-//! agent, on which flows depend. No process can be started, no memory
-//! be made executable, no other process be looked into, and nothing be mounted, loaded or entered.
+//! The list was measured (strace(1)) on runs with live flows of every datapath, learning, metrics, files and DPDK
+//! ports. The neighbours of each call were added that another libc, or another kernel, may use in its place. A refused
+//! call fails, shows in the log as what failed, and in the kernel's as an audit record (type 1326) with the call's
+//! number; it does not end the agent, on which flows depend. No process can be started, no memory be made executable,
+//! no other process be looked into, and nothing be mounted, loaded or entered.
 
 use ccplane_seccomp::{Refusals, apply};
 use libc::c_long;

@@ -1,7 +1,7 @@
 //! The run directory: the control socket, the datapath socket and the locks that keep a second agent out.
 //!
-//! Directories are opened once, checked by descriptor, and used by descriptor, so that nobody can put another one in their
-//! place between the check and the use.
+//! Directories are opened once, then checked and used by descriptor. So nobody can put another one in their place
+//! between the check and the use.
 
 use ccplane_files::{Directory, DirectoryError, LockError, LockFile, LockState, Others, SocketError};
 use nix::unistd::geteuid;

@@ -1,8 +1,8 @@
 //! Functions whose bits are the same on every machine.
 //!
-//! They use additions, multiplications, divisions and square roots of IEEE 754 only, in a fixed order, and no fused
-//! multiply-add (rustc never contracts `a * b + c`), where a system's `libm` differs between versions and processors.
-//! All but [`ln`] are branch-free, so that loops over them become vector code.
+//! They use only additions, multiplications, divisions and square roots of IEEE 754, in a fixed order. There is no
+//! fused multiply-add (rustc never contracts `a * b + c`), while a system's `libm` differs between versions and
+//! processors. All but [`ln`] are branch-free, so that loops over them become vector code.
 
 /// Beyond it either way [`tanh`] is 1 but for rounding.
 const TANH_LIMIT: f32 = 7.905_311;

@@ -124,8 +124,8 @@ impl Policy {
 
     /// The policy whose weights lie this share of the way from this policy's weights to the other's.
     ///
-    /// A policy that learned a task from another one passes, on that line, from all that it knew to all that it learned
-    /// (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022).
+    /// Where a policy learned a task from another one, that line leads from all that it knew to all that it
+    /// learned. Wortsman et al. do so (Robust fine-tuning of zero-shot models, CVPR 2022).
     ///
     /// # Errors
     /// Networks of other widths.

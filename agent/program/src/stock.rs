@@ -1,15 +1,15 @@
 //! Lowering to the bytecode of stock CCP datapaths (libccp 1.x), and its limits.
 //!
 //! The bytes are those of libccp's `struct ExpressionMsg[]` and `struct InstructionMsg[]` (serialize.h), as an
-//! INSTALL message carries them, and equal those of portus 0.9 with these exceptions, each of which makes
+//! INSTALL message carries them. They equal those of portus 0.9 with these exceptions, each of which makes
 //! libccp do what the program says:
 //!
 //! - `||` whose value is kept is `MAX`; portus sends `ADD`, which makes true + true = 2.
 //! - A local that an invocation may read before binding it becomes a control register of our own: libccp
 //!   leaves in locals what the flow's previous program wrote there.
 //! - `(>= a b)` is `max(a, b) == a` and `(<= a b)` is `min(a, b) == a`, which hold exactly then.
-//! - Where portus would need more than [`MAX_TMPS`] temporaries (libccp then computes wrong values without an
-//!   error) or [`MAX_INSTS`] instructions, temporaries are reused and results written without a detour.
+//! - Portus may need more than [`MAX_TMPS`] temporaries (libccp then computes wrong values without an error)
+//!   or [`MAX_INSTS`] instructions. There temporaries are reused and results written without a detour.
 //!
 //! What no lowering can mend: libccp computes with unsigned numbers and abandons an invocation midway at an
 //! underflow, a division by zero and some overflows; its infinity is 4294967295; `Ack.now` moves during an

@@ -1,6 +1,6 @@
 //! Installs seccomp filters with `SECCOMP_FILTER_FLAG_LOG`, which the seccompiler crate cannot set.
 //!
-//! Under that flag the kernel logs every refused call (seccomp(2)) as an audit record of type 1326 with the process,
+//! Under that flag the kernel logs every refused call (seccomp(2)). The audit record, of type 1326, has the process,
 //! its executable and the call's number. The record goes to the audit daemon's log if one runs, else to the kernel's,
 //! limited to the rate of its messages.
 
@@ -30,8 +30,8 @@ pub enum Refusals {
 /// Installs `program` for good; the threads can no longer gain privileges.
 ///
 /// # Errors
-/// `EINVAL` of a program that the kernel does not take or has no room for, `ESRCH` where a thread cannot be reached, or what
-/// else the system refuses.
+/// The error is `EINVAL` for a program that the kernel does not take or has no room for. It is `ESRCH` where a
+/// thread cannot be reached, or what else the system refuses with.
 pub fn apply(program: &BpfProgram, threads: Threads, refusals: Refusals) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;

@@ -1,7 +1,7 @@
 //! Messages of tests beside pass and fail: skipped checks, failed tries, and the scale of attacks.
 //!
-//! The test runner captures what a passing test prints, so [`skipped`] and [`missed`] write one line each to the standard
-//! error descriptor itself and to the file that [`LOG`] names. `make test` prints that file at its end.
+//! The test runner captures what a passing test prints. So [`skipped`] and [`missed`] write one line each to the
+//! standard error descriptor itself and to the file that [`LOG`] names. `make test` prints that file at its end.
 #![forbid(unsafe_code)]
 
 pub mod document;

@@ -8,13 +8,14 @@
 //! The budget is kept by an account, whatever the gaps do: polled time is taken from it, and without credit nothing is
 //! polled. It pays for what a thread that only sleeps would not have spent, so a gap shorter than a sleep's own cost is free.
 //!
-//! A window is left where another one would meet an eighth of all events more, or as many for an eighth less, or where it
-//! costs an eighth more than the budget; and not before it was kept for a time: 50 ms, half as much more after each change, 1.6 s at
-//! most, and 50 ms again after a window that stayed.
+//! A window is left for another one that would meet an eighth of all events more, or as many for an eighth less. It is
+//! also left where it costs an eighth more than the budget; and not before it was kept for a time: 50 ms, half as much
+//! more after each change, 1.6 s at most, and 50 ms again after a window that stayed.
 //!
-//! A thread that slept sees a gap with its own wake-up in it. So the wake-up's length is estimated, and taken off: no wake-up takes
-//! longer than from the sleep's begin to its end, and one that seems to is longer than thought. Where polling by that estimate
-//! was in vain, the gap is at least twice what was polled, and the estimate is not raised again for a while.
+//! A thread that slept sees a gap with its own wake-up in it. So the wake-up's length is estimated, and taken off: no
+//! wake-up takes longer than from the sleep's begin to its end, and one that seems to is longer than thought. Where
+//! polling by that estimate was in vain, the gap is at least twice what was polled. The estimate is not raised again
+//! for a while.
 
 use crate::gaps::Gaps;
 use crate::plan::{Chart, Sleeps, Window};

@@ -1,8 +1,8 @@
 //! A thread that polls for many others, and calls the one whose queue has something.
 //!
-//! It runs on the core of those that it calls: they cost it nothing while they sleep, a call crosses no core, and by
-//! giving the core away right after the call it lets them run at once. It looks at marks only ([`Ready`]) and takes
-//! nothing from a queue, so that an item is handled by its owner alone.
+//! It runs on the core of those that it calls: they cost it nothing while they sleep, and a call crosses no core. It
+//! gives the core away right after the call, which lets them run at once. It looks at marks only ([`Ready`]) and
+//! takes nothing from a queue, so that an item is handled by its owner alone.
 
 use crate::affinity::{self, Pinned};
 use crate::ready::Ready;

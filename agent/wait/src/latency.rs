@@ -2,8 +2,8 @@
 //! takes tens of microseconds to wake.
 //!
 //! The kernel's quality of service for processors (Documentation/power/pm_qos_interface.rst) has a latency limit for as
-//! long as a file is held open, and forgets it when the process that opened it ends, however it ends. A limit of 0 has
-//! idle cores poll, which in a guest is what haltpoll does, too, but for a bounded time.
+//! long as a file is held open. It forgets the limit when the process that opened the file ends, however it ends. A
+//! limit of 0 has idle cores poll, which in a guest is what haltpoll does, too, but for a bounded time.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,8 +1,9 @@
 //! A dispatcher for queues that nobody marks: other processes and the kernel fill them, so that it looks at each of them.
 //!
-//! A process has one for each core on which threads wait so. It looks only at the queues of threads that sleep, takes nothing
-//! from them, and calls the thread whose queue has something: on its own core, which it gives away right after the call. A look at
-//! a queue in memory costs a load or two, a look at a descriptor a system call, which is made once for many of the others.
+//! A process has one for each core on which threads wait so. It looks only at the queues of threads that sleep, takes
+//! nothing from them, and calls the thread whose queue has something: on its own core, which it gives away right after
+//! the call. A look at a queue in memory costs a load or two. A look at a descriptor costs a system call, which is made
+//! once for many of the others.
 
 use crate::affinity::Pinned;
 use crate::dispatch::{Class, DispatchError, POLLS_PER_ROUND, ROUNDS_PER_YIELD, begin, start_thread};

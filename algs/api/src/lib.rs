@@ -1,8 +1,8 @@
 //! The trait that a congestion control algorithm implements.
 //!
-//! An algorithm is a set of fold programs, which decide per ACK inside a datapath, and the code here, which
-//! runs in the agent once per report and sets the programs' parameters. It never learns which datapath or
-//! transport it runs on, does no I/O and reads no clock: what it needs comes in its arguments.
+//! An algorithm is a set of fold programs, which decide per ACK inside a datapath, and the code here. That
+//! code runs in the agent once per report and sets the programs' parameters. It never learns which datapath
+//! or transport it runs on, does no I/O and reads no clock: what it needs comes in its arguments.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -8,8 +8,8 @@ const ACTION: &str = "action";
 const SNAPSHOT: &str = "snapshot";
 
 /// Rebuilds what a policy saw from consecutive reports, as the datapath keeps it: for a program that on each interval
-/// runs `(history depth feature...)`, perhaps a `(history 1 constant...)` after it, asks `(policy slot)` and reports
-/// the features, `action` and `snapshot`.
+/// runs `(history depth feature...)`, and perhaps a `(history 1 constant...)` after it. The program then asks
+/// `(policy slot)` and reports the features, `action` and `snapshot`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowBuilder {
     slot: u8,

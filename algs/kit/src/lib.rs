@@ -18,11 +18,11 @@
 //! ccplane_kit::assert_conforms(Arc::new(Mine));
 //! ```
 //!
-//! That drives the whole algorithm, its agent's side through the real core and its programs on the reference VM, with
-//! streams of [`Operation`]s (the [standard scenarios](scenario), their beginnings, and random streams that shrink),
-//! checks the [invariants](Violation) after each ACK and that the flow comes back after any trouble, replays it all on
-//! the other [executors](replay), bit for bit, and runs it over [live] datapaths. [`golden`] keeps
-//! trajectories in files.
+//! The rig drives the whole algorithm: its agent's side through the real core, its programs on the reference VM. The
+//! input is streams of [`Operation`]s: the [standard scenarios](scenario), their beginnings, and random streams that
+//! shrink. The rig checks the [invariants](Violation) after each ACK, and that the flow comes back after any trouble.
+//! It replays everything on the other [executors](replay), bit for bit, and runs it over [live] datapaths. [`golden`]
+//! keeps trajectories in files.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,8 +1,9 @@
-//! Portfolio: chooses among other algorithms, for each destination and while flows run. As a prediction server chooses among
-//! predictors by bandits (Okuyama et al.), with discounted UCB (Garivier and Moulines, ALT 2011) on what each arm is worth.
+//! Portfolio: chooses among other algorithms, for each destination and while flows run. A prediction server chooses
+//! among predictors by bandits (Okuyama et al.), and so does this: by discounted UCB (Garivier and Moulines, ALT 2011)
+//! on what each arm is worth.
 //!
-//! - **A path** is a destination prefix (/24, /48). Its flows run the same arm, so that they are fair to each other, and an arm is
-//!   measured by what all of them achieve together.
+//! - **A path** is a destination prefix (/24, /48). Its flows run the same arm, so that they are fair to each other. An
+//!   arm is measured by what all of them achieve together.
 //! - **Worth** of an interval: `ln(throughput^2 / mean RTT)`, plus the logarithm of Jain's index among the path's flows (the league's score;
 //!   [`Utility`]). Worths are compared as ratios, so that a fast path and a slow one share what is known.
 //! - **Trials** go back and forth, `a c a`: an interval of the arm in use, one of the candidate, one of the arm in use again; the candidate is

@@ -1,8 +1,8 @@
 //! The way between the agent and datapaths in other processes.
 //!
 //! A datapath says HELLO over the agent's unix datagram socket ([`ccplane_wire::v2`]). Where both want it, the WELCOME
-//! brings a piece of sealed shared memory with two rings ([`ring`], [`End`]), over which a report takes some hundred
-//! nanoseconds; else everything goes over the socket. [`Served`] is the datapath's side of that for any
+//! brings a piece of sealed shared memory with two rings ([`ring`], [`End`]). A report takes some hundred nanoseconds
+//! over them; else everything goes over the socket. [`Served`] is the datapath's side of that for any
 //! [`Datapath`](ccplane_contract::Datapath), [`hub::Hub`] the agent's.
 //!
 //! Neither side ever waits for the other. An agent that does not read leaves events in the datapath's own bounded

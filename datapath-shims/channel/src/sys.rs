@@ -1,7 +1,7 @@
 //! Shared memory as atomic words, file descriptors that came with a message, and what a socket's peer has not read. All of the crate's `unsafe` is here.
 //!
 //! Whatever is in memory that another process can write to changes at any time. It is read and written as atomic words
-//! only, so that no value of it, and no moment at which it changes, is undefined behaviour here; that the file cannot
+//! only. So no value of it, and no moment at which it changes, is undefined behaviour here; that the file cannot
 //! shrink under the mapping is what its seals are checked for.
 
 use std::fs::File;

@@ -31,9 +31,9 @@ pub fn check_fields(program: Option<&Program>, fields: &[(Field, i64)]) -> Resul
     }
 }
 
-/// Sets `fields` in order. As when a program writes them, a window that is not positive or a negative rate is
-/// no decision, and both are clamped to what a program can set; a boolean register becomes 0 or 1. Fields that
-/// [`check_fields`] would refuse are left alone.
+/// Sets `fields` in order. The rules are those for a program's own writes. A window that is not positive, or a
+/// negative rate, is no decision, and both are clamped to what a program can set; a boolean register becomes 0
+/// or 1. Fields that [`check_fields`] would refuse are left alone.
 pub fn apply_fields(flow: &mut vm::ProgramState, program: &Program, fields: &[(Field, i64)]) {
     for (field, value) in fields.iter().copied() {
         match field {

@@ -5,9 +5,9 @@
 //!
 //! 1. A program's effects are those of [`ccplane_program::vm`], bit for bit.
 //! 2. Field updates and program changes take effect together, before the flow's next ACK is processed.
-//! 3. A flow whose program is missing, or whose agent has been silent for longer than the heartbeat
-//!    timeout, runs a native algorithm, starting from its current window; when the agent is back, the
-//!    program resumes from the window that the flow then has.
+//! 3. A flow runs a native algorithm when its program is missing, or its agent has been silent for
+//!    longer than the heartbeat timeout. It starts from its current window; when the agent is back,
+//!    the program resumes from the window that the flow then has.
 //! 4. Everything is bounded: flows, programs, report sizes, queued events. What does not fit is counted.
 //! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
 //!    segment, at most the transport's limits); the registers keep their exact values.
@@ -21,8 +21,9 @@
 //!    for as long as it is that size. At each invocation, after what was staged, a register that holds the size of the
 //!    invocation before becomes that of now; one that its program's start left at the size of the flow's start does too.
 //!    (Datapaths of the [full language](Capabilities::full_language); a stock CCP one cannot.)
-//! 9. Below [`PAIRED_BYTES_PER_S`] (24 Mb/s) a paced flow whose queue (smoothed less smallest RTT, times its rate) holds less
-//!    than [`PAIRED_QUEUE_SEGMENTS`] sends them one by one, so that a link with room for one packet loses none.
+//! 9. Below [`PAIRED_BYTES_PER_S`] (24 Mb/s) a paced flow sends them one by one while its queue holds less than
+//!    [`PAIRED_QUEUE_SEGMENTS`]. Its queue is the smoothed less the smallest RTT, times its rate. So a link with room
+//!    for one packet loses none.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

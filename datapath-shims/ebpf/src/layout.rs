@@ -244,8 +244,8 @@ pub mod policy {
 ///
 /// The agent takes EMPTY or READY to WRITING and then to READY; the dispatcher takes READY to APPLYING, and the flow's
 /// program, which runs next, takes that to EMPTY. Neither side waits for the other within an ACK: what cannot be
-/// claimed is left for the next one. A flow that starts on a used record begins with EMPTY, so that a change meant for
-/// the flow before it is lost rather than applied.
+/// claimed is left for the next one. A flow that starts on a used record begins with EMPTY. So a change meant for the
+/// flow before it is lost rather than applied.
 pub mod stage {
     /// No change is staged.
     pub const EMPTY: u32 = 0;

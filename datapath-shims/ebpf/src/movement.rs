@@ -35,8 +35,8 @@ const ALWAYS_THERE: &str = "reno";
 
 /// Offsets in the iterator's map.
 ///
-/// It holds the name of the congestion control whose flows move and of the one that they get (16 bytes each), then a
-/// u64 count of moved flows.
+/// It holds two names of congestion controls (16 bytes each): that of the flows that move, and the one that they
+/// get. A u64 count of moved flows follows.
 const FROM: u32 = 0;
 const TO: u32 = 16;
 const MOVED: u32 = 32;

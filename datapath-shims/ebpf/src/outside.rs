@@ -1,5 +1,5 @@
-//! Operations that need no attached agent: reading the flows of a datapath whose agent may be dead or hung, removing
-//! what a dead agent left, and checking what this machine can run.
+//! Operations that need no attached agent: reading flows while their agent may be dead or hung, removing the
+//! remains of a dead one, and checking what this machine can run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;

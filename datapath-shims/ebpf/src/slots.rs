@@ -1,6 +1,6 @@
 //! The policy slots on the agent's side: snapshots in memory that programs read at any time.
 //!
-//! A push writes to a buffer that has had no part for a while, its uid first (0) and last, and then changes the slot's
+//! A push writes to a buffer that has had no part for a while: its uid first (0) and last. Then it changes the slot's
 //! control word. That is one store, and every decision that begins after it uses the new word. The commands' effects on
 //! the parts are the contract's ([`ccplane_contract::slots`]).
 

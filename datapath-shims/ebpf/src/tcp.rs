@@ -44,8 +44,8 @@ fn ssthresh(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
 
 /// Assembles `undo_cwnd`: the episode was spurious, because packets were late, not lost (RFC 3522, RFC 3708, RFC 5682).
 ///
-/// The program gets its window back, unless the agent has set another since, and is not told of losses that it has not
-/// been told of yet.
+/// The program gets its window back, unless the agent has set another since. Losses not yet reported to it are not
+/// reported any more.
 fn undo_cwnd(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let (unknown, keep) = (asm.label(), asm.label());

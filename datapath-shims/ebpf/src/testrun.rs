@@ -33,9 +33,9 @@ use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
 pub const STREAM_ACKS: usize = 256;
 /// Offsets in the exchange map.
 ///
-/// In order: the number of invocations, the microseconds that the clock moves with each, whether the program reported,
-/// how the last invocation that may have asked a policy ended ([`FLAGS`]), how often the flow was given up, the flow's
-/// segment size, the reported values, and the primitives of each ACK of the stream.
+/// In order: the number of invocations, the microseconds that the clock moves with each, and whether the program
+/// reported. Then comes how the last invocation that may have asked a policy ended ([`FLAGS`]). Then come how often
+/// the flow was given up, the flow's segment size, the reported values, and the primitives of each ACK of the stream.
 const COUNT: u32 = 0;
 const GAP_US: u32 = 8;
 const REPORTED: u32 = 16;

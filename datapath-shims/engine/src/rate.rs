@@ -18,8 +18,8 @@ pub struct SendStamp {
 pub struct RateSample {
     /// Bytes per second at which the window was sent.
     pub sending: u64,
-    /// Bytes per second at which it was delivered: over the time that sending or acknowledging it took, the
-    /// longer of the two, so that an ACK burst shows no rate that was never sent.
+    /// Bytes per second at which it was delivered: the time is that of sending or of acknowledging it,
+    /// whichever is longer. So an ACK burst shows no rate that was never sent.
     pub delivery: u64,
 }
 

@@ -201,9 +201,9 @@ pub struct Acks {
     pub quick: u8,
     /// The interval at which ACKs are released together, nanoseconds; 0 releases each on its own.
     pub aggregate_ns: u64,
-    /// Whether ACKs of a hole are Linux's: they name up to three blocks, and all but the first three of them wait for others, a
-    /// twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`). And whether a segment by which the offered
-    /// window grows is acknowledged at once, as by Linux (`tcp_grow_window`).
+    /// Whether ACKs of a hole are Linux's: they name up to three blocks, and all but the first three of them wait for
+    /// others. The wait is a twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`). And
+    /// whether a segment by which the offered window grows is acknowledged at once, as by Linux (`tcp_grow_window`).
     pub compress: bool,
     /// Whether the receiver lies: it acknowledges what never arrived, so that its sender hears of no loss (Savage et al., CCR 1999,
     /// section 4.3: optimistic acknowledgements, here of holes only).

@@ -1,9 +1,9 @@
 //! The event queue: what happens next, in one total order.
 //!
-//! Events are ordered by time, and at the same time by when they were scheduled, so that a run never depends on
-//! how the queue is built. Most events of a network travel on delay lines, whose times never decrease; a
-//! [`LaneId`] keeps such a line in a ring buffer and only its head in a heap. Timers, of which there are many and
-//! which are rarely due, have a heap of their own, so that the one that each packet goes through stays small.
+//! Events are ordered by time, and at the same time by when they were scheduled. So a run never depends on the
+//! structure of the queue. Most events of a network travel on delay lines, whose times never decrease; a
+//! [`LaneId`] keeps such a line in a ring buffer and only its head in a heap. Timers are many but rarely due.
+//! They have a heap of their own, so that the one that each packet goes through stays small.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;

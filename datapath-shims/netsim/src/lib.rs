@@ -1,10 +1,10 @@
 //! A virtual-time packet network: deterministic from a seed, integer throughout.
 //!
-//! [`Network`] carries packets of many flows over links (fixed rate or [`trace`], delay, jitter, loss, outages,
-//! and a queue with its [`Discipline`]) to a [`receiver`] each, and acknowledgements back, over links of their own
-//! or an uncongested way. [`Topology`] builds the usual shapes; [`CrossConfig`] adds traffic without congestion
-//! control, [`workload`] draws short flows. The network holds no sender: the caller asks for what happens next,
-//! and answers by sending packets and setting timers.
+//! [`Network`] carries packets of many flows over links to a [`receiver`] each, and acknowledgements back, over
+//! links of their own or an uncongested way. A link has a fixed rate or a [`trace`], delay, jitter, loss, outages,
+//! and a queue with its [`Discipline`]. [`Topology`] builds the usual shapes; [`CrossConfig`] adds traffic without
+//! congestion control, [`workload`] draws short flows. The network holds no sender: the caller asks for what
+//! happens next, and answers by sending packets and setting timers.
 //!
 //! ```
 //! use ccplane_netsim::{Capacity, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment};

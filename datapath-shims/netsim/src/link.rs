@@ -253,8 +253,8 @@ impl Link {
         at_ns
     }
 
-    /// Serves at the time that was asked for. Hands packets that depart now to `depart`, those that the queue
-    /// drops meanwhile to `drop`, and returns when the link wants to be served next, if it is not idle.
+    /// Serves at the time that was asked for. Hands packets that depart now to `depart`, and those that the
+    /// queue drops meanwhile to `drop`. Returns when the link wants to be served next, if it is not idle.
     #[inline]
     pub(crate) fn serve(
         &mut self,

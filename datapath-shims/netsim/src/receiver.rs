@@ -1,8 +1,7 @@
 //! The far end of a flow: puts segments back into order and acknowledges them.
 //!
 //! A receiver keeps a log of what arrived, in order of arrival. An acknowledgement says how far the log had come
-//! when it was made, so one that follows lost ones covers what they said, as SACK blocks (RFC 2018) that are
-//! repeated do.
+//! when it was made. So one that follows lost ones covers what they said, as repeated SACK blocks do (RFC 2018).
 
 use crate::config::Acks;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Load on a server: one outstanding request, or requests at a rate whatever comes back.
 //!
-//! A request's id is the time at which it was due, nanoseconds since the start, so that a reply's age includes the time that it
-//! waited for its turn.
+//! A request's id is the time at which it was due, in nanoseconds since the start. So a reply's age includes the time
+//! that it waited for its turn.
 
 use crate::data::Images;
 use crate::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};

@@ -1,7 +1,7 @@
 //! A QUIC datapath: quinn-proto driven under fold programs.
 //!
 //! Handshake, streams and loss recovery are quinn's. What is sent when is ours: an [`Endpoint`] asks a connection for
-//! datagrams only as its token bucket allows, whose rate the flow's program decided, and the window is the program's, too.
+//! datagrams only as its token bucket allows. The flow's program decides the bucket's rate, and the window, too.
 //! Programs come through the engine (`ccplane-engine`): its [`Handle`](ccplane_engine::Handle) is the datapath that an
 //! agent in the same process drives, or that `ccplane-channel` serves to one elsewhere. Without an agent, flows run the
 //! engine's native Reno.
@@ -29,12 +29,13 @@
 //! # fn datapath_is_silent(_: &ccplane_engine::Handle) -> bool { true }
 //! ```
 //!
-//! A peer that is gone is missed in time: with [`Config`] as it is by default a transfer fails within 13 s, of which 10 s are
+//! A peer that is gone is missed in time: with the default [`Config`] a transfer fails within 13 s. Of these, 10 s are
 //! the idle timeout and 3 s that of a sign of life ([`Config::missed_within`]).
 //!
-//! What strangers can make an endpoint hold is bounded: connections and their buffers share [`Config::memory_bytes`], a client
-//! beyond [`MAX_UNVALIDATED`] shows by a token that it hears what is sent to its address before anything is kept of it, one
-//! network has at most half of the connections, and who is not let in is told why, with the code [`NO_ROOM`].
+//! What strangers can make an endpoint hold is bounded: connections and their buffers share [`Config::memory_bytes`],
+//! and one network has at most half of the connections. A client beyond [`MAX_UNVALIDATED`] must first show by a token
+//! that it receives what is sent to its address, before anything is kept of it. A client that is not let in is told
+//! why, with the code [`NO_ROOM`].
 //!
 //! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process; `examples/stock_quinn.rs` does so
 //! under quinn's own driver, for those who keep it: [`WindowOnly`].

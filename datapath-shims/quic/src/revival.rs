@@ -1,6 +1,6 @@
 //! Probes of a connection whose path is back.
 //!
-//! QUIC's own wait twice as long each time that nobody answered (RFC 9002 section 6.2), so a connection whose path was
+//! QUIC's own wait twice as long each time that nobody answered (RFC 9002 section 6.2). So a connection whose path was
 //! down for seconds would stay silent for as long again.
 
 use std::time::{Duration, Instant};

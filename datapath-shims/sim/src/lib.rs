@@ -8,14 +8,15 @@
 //! A flow's sender numbers segments of its MSS. The handshake, of which only its RTT is simulated, is over when a
 //! flow starts. Receivers acknowledge as Linux does ([`ccplane_netsim::Acks`]); an ACK tells of every segment that
 //! no earlier one told of, so lost ones are covered by the next. Losses are found by three later deliveries or by
-//! time (RFC 9002 section 6.1, which is RACK, RFC 8985, without its reordering adaptation), or by the
-//! retransmission timer (RFC 6298; [`FlowConfig::min_rto_us`]). In recovery the window follows
-//! proportional rate reduction (RFC 6937), as in our kernel datapath. Without a program, or with an agent that has
-//! fallen silent, a flow runs a native Reno, which answers marks (RFC 3168) too.
+//! time (RFC 9002 section 6.1: RACK of RFC 8985 without its reordering adaptation), or by the retransmission timer
+//! (RFC 6298; [`FlowConfig::min_rto_us`]). In recovery the window follows proportional rate reduction (RFC 6937),
+//! as in our kernel datapath. Without a program, or with an agent that has fallen silent, a flow runs a native
+//! Reno, which answers marks (RFC 3168) too.
 //!
-//! By [`Stack::Segments`] each segment leaves on its own; [`Stack::Linux`] sends in trains for segmentation offload and probes for lost
-//! tails, as Linux does, which decides what a flow carries where queues hold a few packets. Its receiver acknowledges at once what ends a
-//! train with PSH, and each segment by which its window grows, which decides what a slow way back lets through.
+//! By [`Stack::Segments`] each segment leaves on its own; [`Stack::Linux`] sends in trains for segmentation offload and
+//! probes for lost tails, as Linux does. That decides what a flow carries where queues hold a few packets. Its receiver
+//! acknowledges at once what ends a train with PSH, and each segment by which its window grows. That decides what a
+//! slow way back lets through.
 //!
 //! Left out, and of no consequence to what `experiments/runner/tests/validation` compares with the kernel: undo of spurious recoveries, receive
 //! windows as a limit, a receiver's joining of segments that arrive at the same time.

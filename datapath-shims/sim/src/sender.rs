@@ -1,7 +1,7 @@
 //! The transport of one flow: what was sent, what arrived, what is lost. Decides nothing about windows or rates.
 //!
-//! Segments are numbered in order of the stream, transmissions in order of sending, so that a retransmission
-//! that is lost again is found like any other loss (as in RACK, RFC 8985, and QUIC, RFC 9002).
+//! Segments are numbered in order of the stream, transmissions in order of sending. So a retransmission that
+//! is lost again is found like any other loss (as in RACK, RFC 8985, and QUIC, RFC 9002).
 
 use crate::rtt::{MIN_RTO_NS, Rtt};
 use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};

@@ -1,7 +1,7 @@
 //! `emu.vs-mahimahi`: ccplane's link shells against the real mahimahi's, where `make mahimahi` has put it.
 //!
-//! The same iperf3 sends by the kernel's CUBIC through `mm-delay 20 mm-link` of one and of the other, in turn, over the same trace and
-//! queue; both write a log, and one arithmetic ([`ccplane_traces::log`]) makes figures of both.
+//! The same iperf3 sends by the kernel's CUBIC through `mm-delay 20 mm-link` of one and of the other, in turn. Trace
+//! and queue are the same; both write a log, and one arithmetic ([`ccplane_traces::log`]) makes figures of both.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;

@@ -1,7 +1,8 @@
 //! `push.snapshot`: what a push costs, how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
 //!
-//! A push is what the agent does with the bytes of a snapshot: they are parsed, their hash and bounds are checked, it is admitted
-//! (every other one by its signature and its terms, the others unsigned), and the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
+//! A push is what the agent does with the bytes of a snapshot: they are parsed, and their hash and bounds are checked.
+//! The snapshot is admitted: every other one by its signature and its terms, the others unsigned. The datapath proves
+//! once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;

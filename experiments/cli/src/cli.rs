@@ -36,9 +36,9 @@ use std::path::PathBuf;
 
 /// The congestion control plane: one agent learns, many datapaths decide.
 ///
-/// `ccplane agent` steers the TCP flows of this machine, and those of other processes' datapaths, by fold programs
-/// that run inside the datapath on every ACK. Packets never wait for the agent: without it, flows go on under a
-/// native algorithm.
+/// `ccplane agent` steers the TCP flows of this machine, and those of other processes' datapaths. Fold programs
+/// that run inside the datapath decide on every ACK. Packets never wait for the agent: without it, flows go on
+/// under a native algorithm.
 ///
 /// Exit codes: 0 done; 1 something failed at run time; 2 the input (arguments, configuration, program, trace) is
 /// wrong: the message says where, and nothing was changed.
@@ -345,8 +345,8 @@ pub(crate) struct MmImpairArgs {
     #[arg(long, value_name = "MBIT_PER_S,BUCKET_BYTES")]
     pub(crate) policer: Option<String>,
 
-    /// Lose packets in bursts (Gilbert-Elliott): the chance of a burst to begin and to end with each packet, and of a
-    /// packet to be lost in one (1 unless given) and outside (0 unless given).
+    /// Lose packets in bursts (Gilbert-Elliott): the chance of a burst to begin and to end with each packet. Then the
+    /// chance of a packet to be lost in one (1 unless given) and outside (0 unless given).
     #[arg(long, value_name = "BEGIN,END[,LOSS_IN[,LOSS_OUT]]")]
     pub(crate) burst_loss: Option<String>,
 
@@ -358,10 +358,9 @@ pub(crate) struct MmImpairArgs {
 ///
 /// Each line of a trace is a millisecond at which 1504 bytes can be delivered; at its end it starts over.
 ///
-/// A QUEUE is infinite, droptail, drophead, priority (by the DSCP's class selector, 7 first), codel or pie; QUEUE_ARGS are
-/// NAME=NUMBER separated by commas: packets and
-/// bytes (limits, of which all but infinite need one), for codel target and interval (5 and 100 unless given), for pie
-/// qdelay_ref and max_burst (needed), all four in milliseconds.
+/// A QUEUE is infinite, droptail, drophead, priority (by the DSCP's class selector, 7 first), codel or pie; QUEUE_ARGS
+/// are NAME=NUMBER separated by commas: packets and bytes (limits, of which all but infinite need one). For codel also
+/// target and interval (5 and 100 unless given), for pie qdelay_ref and max_burst (needed), all four in milliseconds.
 #[derive(Args, Debug)]
 #[command(after_help = SHELLS_HELP)]
 pub(crate) struct MmLinkArgs {

@@ -1,11 +1,12 @@
 //! An emulated link between two network namespaces: what mahimahi's `mm-delay` and `mm-link` do, as a library.
 //!
-//! [`Emulator`] makes two namespaces joined by a link of TUN devices, carries packets between them under a
-//! delay, a rate or a mahimahi trace, a queue and random loss, and removes everything when dropped.
-//! [`run_shell`] runs one command behind such a link. The link itself ([`path::Path`]) is sans-IO: time is an argument.
+//! [`Emulator`] makes two namespaces joined by a link of TUN devices. It carries packets between them under a delay, a
+//! rate or a mahimahi trace, a queue and random loss, and removes everything when dropped. [`run_shell`] runs one
+//! command behind such a link. The link itself ([`path::Path`]) is sans-IO: time is an argument.
 //!
-//! Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and `/dev/net/tun`; a shell makes itself a user namespace where it has none. It changes no sysctl, route or packet filter
-//! of the namespace that it is started in, but for the one TUN device of a shell asked to end there.
+//! Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and `/dev/net/tun`; a shell makes itself a user namespace where it has
+//! none. It changes no sysctl, route or packet filter of the namespace that it is started in. The exception is the TUN
+//! device of a shell asked to end there.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

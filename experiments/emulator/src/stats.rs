@@ -9,8 +9,8 @@ use crate::path::Path;
 /// One direction's counters since the start, or of a window ([`DirectionStats::since`]). Bytes count 4 more a packet than its
 /// IP length, as in mahimahi's logs.
 ///
-/// `offered + duplicated = lost + policed + delayed + arrived` and `arrived = delivered + dropped + queued` hold for packets
-/// since the start at all times.
+/// For packets since the start these hold at all times: `offered + duplicated = lost + policed + delayed + arrived` and
+/// `arrived = delivered + dropped + queued`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DirectionStats {
     /// Packets that entered the path.

@@ -62,9 +62,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// A fabric of so many hosts, four to a leaf, without oversubscription: as many spines as hosts of a leaf, at most eight, all
-    /// links equally fast. Marks from 65 packets on at 10 Gb/s and in proportion (DCTCP, section 3.4), queues of 1000 packets at 10 Gb/s,
-    /// 5 ms of least retransmission timeout, and applications that write 16 KiB at a time.
+    /// A fabric of so many hosts, four to a leaf, without oversubscription: as many spines as hosts of a leaf, at most
+    /// eight, all links equally fast. Marks begin at 65 packets at 10 Gb/s and in proportion (DCTCP, section 3.4), and
+    /// queues hold 1000 packets at 10 Gb/s. The least retransmission timeout is 5 ms, and applications write 16 KiB at
+    /// a time.
     pub fn new(hosts: usize, bit_per_s: u64) -> Fabric {
         let hosts_per_leaf = if hosts > 32 { 8 } else { 4 };
         let shape = LeafSpine { leaves: hosts.div_ceil(hosts_per_leaf), hosts_per_leaf, spines: 4 };

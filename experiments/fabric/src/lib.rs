@@ -1,8 +1,9 @@
 //! Simulated data centre fabrics, on which programs decide which flow is served first and which path it takes.
 //!
-//! A [`Fabric`] is a leaf-spine network whose links serve by strict priority and mark packets, with DCTCP senders. A [`Trial`]
-//! loads it with flows whose sizes can be predicted to a stated degree, under one algorithm for the hosts' packets, and
-//! measures how long flows take. A [`FabricPlan`] says which trials; its results are records of `ccplane_results`.
+//! A [`Fabric`] is a leaf-spine network whose links serve by strict priority and mark packets, with DCTCP senders. A
+//! [`Trial`] loads it with flows whose sizes can be predicted to a stated degree, under one algorithm for the hosts'
+//! packets. It measures how long flows take. A [`FabricPlan`] says which trials; its results are records of
+//! `ccplane_results`.
 //!
 //! The same questions are asked of this machine's own flows by a [`LiveTrial`].
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
 //! Learns to score paths from how long flows took on those that they were given, which is the training of `path`.
 //!
-//! A contextual bandit in rounds: the flows of the first take paths by their hash, those of each later one the path of the network of the
-//! rounds before, but for a share of them that still take one at random. Only the path that a flow took is an example. What flows of its
-//! size and flows of its trial take on average is taken off, so that an example tells of the path.
+//! A contextual bandit in rounds: the flows of the first take paths by their hash. Those of each later one take the
+//! path of the network of the rounds before, but a share still takes one at random. Only the path that a flow took is
+//! an example. What flows of its size and flows of its trial take on average is taken off, so that an example tells of
+//! the path.
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;

@@ -1,7 +1,7 @@
 //! Flows under the program of `size` without a network: each alone, from its first packet to its last.
 //!
-//! The decisions are those that the datapath reports where no two flows of one application to one destination overlap, since
-//! nothing that the program sees depends on the network. So learning needs no packets.
+//! Nothing that the program sees depends on the network. So the decisions are those that the datapath reports where no
+//! two flows of one application to one destination overlap. So learning needs no packets.
 
 use crate::fabric::Fabric;
 use crate::recorder::Recorder;

@@ -1,9 +1,9 @@
 //! Learns the thresholds between priorities from flows that have ended, as PIAS does from the distribution of sizes.
 //!
-//! The flows are sent again over one link with strict priorities ([`crate::queue`]), under thresholds that change one at a time
-//! for as long as flows become faster. What counts is the mean logarithm of completion times, of small, medium and large flows
-//! alike. Thresholds of the prediction are kept only if they are worth more than [`LEAST_GAIN`] on flows that they were not
-//! learned from.
+//! The flows are sent again over one link with strict priorities ([`crate::queue`]). Its thresholds change one at a
+//! time for as long as flows become faster. What counts is the mean logarithm of completion times, of small, medium and
+//! large flows alike. Thresholds of the prediction are kept only if they are worth more than [`LEAST_GAIN`] on flows
+//! that they were not learned from.
 
 use crate::figures::SizeClass;
 use crate::queue::{Fluid, LEVELS, ends_ns};

@@ -1,8 +1,8 @@
 //! A host as its network traffic meets it: processors, nodes, interfaces, queues, interrupts, and the settings that decide
 //! where packets are worked on.
 //!
-//! [`Machine`] reads a host's files, [`Topology`] says what is there, [`Setting`] names what can be changed, and [`Journal`]
-//! holds the old value of each change before it is made, so that [`Journal::undo`] takes all of them back.
+//! [`Machine`] reads a host's files, [`Topology`] says what is there, and [`Setting`] names what can be changed.
+//! [`Journal`] holds the old value of each change before it is made, so that [`Journal::undo`] takes all of them back.
 //!
 //! A [`Space`] is what can be varied, a [`Subject`] what is varied: this host ([`LiveHost`]), or a model of one ([`ModelHost`]).
 //! [`sweep`] measures a space's cells into a [`Table`], [`learn`] learns from it, [`tune`] searches for what carries more.

@@ -1,7 +1,8 @@
 //! Hours of changing links: what an algorithm that chooses loses against its arms, which do not.
 //!
-//! An hour is a row of segments, each a drawn link that flows to one and the same destination cross, from their start to their end. The
-//! algorithm under test keeps what it knows from segment to segment; each of the others begins anew, which costs it nothing.
+//! An hour is a row of segments. Each is a drawn link that flows to one and the same destination cross, from their
+//! start to their end. The algorithm under test keeps what it knows from segment to segment; each of the others begins
+//! anew, which costs it nothing.
 
 use std::sync::Arc;
 use std::thread;

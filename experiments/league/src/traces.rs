@@ -118,8 +118,8 @@ fn fitted(of: &str, percent: u64, seed: u64) -> Result<Trace, String> {
     Err(last)
 }
 
-/// Frame aggregation as on Wi-Fi: the medium is won after a random wait, exponential with this mean, and then up to `most` packets
-/// leave in a lump, which takes the time of its size at the rate.
+/// Frame aggregation as on Wi-Fi: the medium is won after a random wait, exponential with this mean. Then up to `most`
+/// packets leave in a lump, which takes the time of its size at the rate.
 fn aggregates(kbit: u64, most: u64, gap_ms: u64, seed: u64) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut at_us = 0u64;

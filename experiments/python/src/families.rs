@@ -1,7 +1,8 @@
 //! The league's drawn links as environments.
 //!
-//! Environments compute a queue where the league's simulator moves packets, and know constant rates that change, random loss, delays that
-//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names.
+//! Environments compute a queue where the league's simulator moves packets. They know constant rates that change,
+//! random loss, delays that change, rivals, and traffic that comes and goes. Families of links that are more than that
+//! are refused by their names.
 
 use crate::error::refused;
 use ccplane_alg::Algorithm;

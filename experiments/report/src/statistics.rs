@@ -71,9 +71,9 @@ impl Ratio {
     /// A percentile of all first over the same of all second values of pairs of runs. `None` without values, or if the second
     /// is 0.
     ///
-    /// Of a run's few hundred heavy-tailed values a high percentile says little; of those of all runs together, more. The
-    /// interval is the jackknife's that leaves out one pair at a time (Efron, The Jackknife, the Bootstrap and Other
-    /// Resampling Plans, 1982), with Student's t.
+    /// Of a run's few hundred heavy-tailed values a high percentile says little; of those of all runs together, more.
+    /// The interval is the jackknife's that leaves out one pair at a time, with Student's t. Efron gives it (The
+    /// Jackknife, the Bootstrap and Other Resampling Plans, 1982).
     pub fn of_percentiles(pairs: &[(Vec<u64>, Vec<u64>)], p: usize) -> Option<Self> {
         let ratio = |without| {
             let above = pooled(pairs.iter().map(|pair| &pair.0), without, p)?;

@@ -1,8 +1,9 @@
 //! The results of a plan's runs as versioned JSON Lines.
 //!
-//! The first line is the [`Header`]: the plan, the scenarios, the contenders, the host. Every further line is a [`Run`]:
-//! one contender in one scenario, once, failed or not. A run's line is written when the run has ended, so a file cut short holds
-//! whole runs only, and what is missing can be run later. The runner writes it, the report reads it.
+//! The first line is the [`Header`]: the plan, the scenarios, the contenders, the host. Every further line is a
+//! [`Run`]: one contender in one scenario, once, failed or not. A run's line is written when the run has ended. So a
+//! file cut short holds whole runs only, and what is missing can be run later. The runner writes it, the report reads
+//! it.
 //!
 //! Units are in the names. Shares are in millionths (`ppm`), so that every figure is an integer.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
 //! Link traces and link logs: what `ccplane trace` does, as a library.
 //!
 //! A trace says when a link can deliver ([`ccplane_netsim::trace`] reads it). Here traces are made from rates over time
-//! ([`rates`]) of a few shapes ([`shape`]), of a random walk ([`cellular`]) or of a Markov chain fitted to another trace
-//! ([`markov`]); turned into series of numbers and back ([`series`]); put into figures ([`summary`]) and drawn ([`plot`]).
-//! [`log`] reads what `mm-link` logs and computes the figures that mahimahi's graphs print.
+//! ([`rates`]). The rates are a few shapes ([`shape`]), a random walk ([`cellular`]) or a Markov chain fitted to
+//! another trace ([`markov`]); turned into series of numbers and back ([`series`]); put into figures ([`summary`]) and
+//! drawn ([`plot`]). [`log`] reads what `mm-link` logs and computes the figures that mahimahi's graphs print.
 //!
 //! No I/O, clock or global randomness: text comes in, text goes out, and a seed gives the same bytes everywhere.
 #![forbid(unsafe_code)]

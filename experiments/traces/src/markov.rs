@@ -1,11 +1,12 @@
 //! A Markov chain of rates, fitted to a trace: other traces of the same kind.
 //!
-//! A trace's windows of [`Model::step_ms`] are sorted twice: by the mean rate within [`CONTEXT_MS`] around them (good times and
-//! bad) and, within each such context, by their own rate; windows that deliver nothing stay apart. Each class is a state, and the
-//! model counts which follows which, the first window following the last. So the chain's stationary distribution is the trace's
-//! own: its mean is the same in expectation and its variance nearly so, and thanks to the contexts windows seconds apart are
-//! correlated about as they were. How nearly, `tests/suite/fit.rs` says. What it does not keep: the order of things over minutes, and how
-//! opportunities bunch within a window, where they are spread evenly.
+//! A trace's windows of [`Model::step_ms`] are sorted twice: by the mean rate within [`CONTEXT_MS`] around them (good
+//! times and bad) and, within each such context, by their own rate; windows that deliver nothing stay apart. Each class
+//! is a state, and the model counts which follows which, the first window following the last. So the chain's stationary
+//! distribution is the trace's own: its mean is the same in expectation and its variance nearly so. Thanks to the
+//! contexts, windows seconds apart are correlated about as they were. How nearly, `tests/suite/fit.rs` says. What it
+//! does not keep: the order of things over minutes, and how opportunities bunch within a window, where they are spread
+//! evenly.
 
 use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace};
 use rand_chacha::ChaCha8Rng;

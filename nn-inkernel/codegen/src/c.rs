@@ -19,9 +19,9 @@ const INCLUDES: &str = "#ifdef __KERNEL__
 
 /// Generates a C file with the inference of one shape.
 ///
-/// The file defines `int64_t ccplane_infer_NAME(const uint64_t *image, const int32_t *inputs, uint32_t *clipped)`,
-/// which returns the action of the network in `image`, before noise and bound, Q16, and counts the inputs out of range.
-/// `name` is part of an identifier.
+/// The file defines `int64_t ccplane_infer_NAME(const uint64_t *image, const int32_t *inputs, uint32_t *clipped)`. That
+/// function returns the action of the network in `image`, before noise and bound, Q16, and counts the inputs out of
+/// range. `name` is part of an identifier.
 pub fn inference(name: &str, shape: &Shape) -> String {
     let bits = shape.bits();
     let widest = (0..shape.layers()).map(|l| shape.layer(l).0).max().unwrap_or(1);

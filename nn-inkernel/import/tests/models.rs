@@ -1,5 +1,5 @@
-//! Models that torch's exporter wrote, held against torch (`models/export.py`), and models that Python's onnx wrote in the forms that
-//! other exporters give layers, held against its own evaluator (`models/make.py`).
+//! Models that torch's exporter wrote are held against torch (`models/export.py`). Models that Python's onnx wrote, in
+//! the forms that other exporters give layers, are held against its own evaluator (`models/make.py`).
 #![allow(clippy::unwrap_used)]
 
 use ccplane_import::{ImportError, onnx, safetensors};

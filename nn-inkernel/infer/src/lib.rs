@@ -10,7 +10,7 @@
 //!
 //! 1. Input: `x = ((clamp(v, lo, hi) - lo) * mult + 2^31 >> 32) - A`.
 //! 2. A layer's sums are lanes of a word, 3 of 21 bits or 2 of 32 bits: `lane_j = 2^(b-1) + B_j + sum_i W_ij x_i`,
-//!    b = 21 or 32. The builder has proved `sum_i |W_ij| A + |B_j| < 2^(b-1)`, so a lane never borrows from its
+//!    b = 21 or 32. The builder has proved `sum_i |W_ij| A + |B_j| < 2^(b-1)`. So a lane never borrows from its
 //!    neighbour, and wrapping 64-bit arithmetic on whole words is exact.
 //! 3. Hidden neuron, W8: `y = table[lane >> 10]`, 2048 entries. W16: with `i = lane >> 21`, `f = lane >> 11 & 1023`,
 //!    `y = t[i] + ((t[i+1] - t[i]) * f >> 10)`. Which [`tables`] it uses is data: they hold tanh and relu for

@@ -5,14 +5,15 @@
 //! of them are, it counts as that far only (it is winsorised): a flow that starts, or a link that steps, makes one large
 //! difference that says little of the others' spread.
 //!
-//! *The test* is a mixture sequential probability ratio test for a mean of unknown variance (Lai, Annals of Statistics 1976;
-//! Wang and Ramdas, Anytime-valid t-tests, 2023). With `S` the sum of `n` differences and `V` that of their squares, the
-//! evidence against equal policies is `sqrt(m / (n + m)) (1 - S^2 / ((n + m) V))^(-n/2)`, where `m` is [`MIXTURE`]. Of equal
-//! policies it reaches `1 / a` with probability `a` at most, however often it is looked at, so it is looked at after each
-//! pair. Harm needs less evidence than help: of two equal policies the candidate is found *worse* in at most
-//! [`FALSE_WORSE`] of all trials, and *better* in at most [`FALSE_BETTER`]. What is wrongly found worse costs learning; what is
-//! wrongly found better would cost flows. The same evidence, of differences less a margin, tells at the end whether the
-//! candidate is *no worse*: what its learner wants is taken where it costs nothing that can be measured.
+//! *The test* is a mixture sequential probability ratio test for a mean of unknown variance (Lai, Annals of Statistics
+//! 1976; Wang and Ramdas, Anytime-valid t-tests, 2023). Let `S` be the sum of `n` differences, `V` that of their
+//! squares and `m` [`MIXTURE`]. The evidence against equal policies is then
+//! `sqrt(m / (n + m)) (1 - S^2 / ((n + m) V))^(-n/2)`. Of equal policies it reaches `1 / a` with probability `a` at
+//! most, however often it is checked, so each pair checks it. Harm needs less evidence than help: of two equal
+//! policies the candidate is found *worse* in at most [`FALSE_WORSE`] of all trials, and *better* in at most
+//! [`FALSE_BETTER`]. What is wrongly found worse costs learning; what is wrongly found better would cost flows. The
+//! same evidence, of differences less a margin, tells at the end whether the candidate is *no worse*: what its learner
+//! wants is taken where it costs nothing that can be measured.
 //!
 //! Two pairs in a row that are worse by [`COLLAPSE`] end a trial whatever their spread. One would not do: a link that loses
 //! its rate between two windows looks the same.

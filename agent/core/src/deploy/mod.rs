@@ -3,15 +3,15 @@
 //! A learner offers a [`Candidate`] with its [`Evidence`]. It is pushed if it is
 //!
 //! 1. *correct*: the learner's stability measure says that it has converged;
-//! 2. *safe*: its decisions are within their bounds on nearly all of the calibration set and on most adversarial corners,
-//!    and it can both speed up and slow down;
+//! 2. *safe*: its decisions are within their bounds on nearly all of the calibration set and on most adversarial
+//!    corners. It can also both speed up and slow down;
 //! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range and than rounding
 //!    to integers brings ([`PushRules::is_necessary`]).
 //!
-//! Then a share of the flows, or where there are few all of them, go back and forth between it and the active snapshot, and
-//! their rewards under the one are compared with those under the other ([`switchback`], [`compare`]): it is promoted if it
-//! is better, or in the end no worse, else rolled back. A flow that the datapath's monitor has taken off a snapshot on
-//! trial ends the trial at once.
+//! Then a share of the flows, or all where there are few, alternate between it and the active snapshot. Their rewards
+//! under the one are compared with those under the other ([`switchback`], [`compare`]): it is promoted if it is better,
+//! or in the end no worse, else rolled back. A flow that the datapath's monitor has taken off a snapshot on trial ends
+//! the trial at once.
 //!
 //! Whatever is proposed ends in one [`Decision`], with its numbers; what is tried has one when that begins, too.
 

@@ -6,14 +6,15 @@
 //! make a pair; of every flow with rewards in both, the difference of its means counts, and of all flows alike. What
 //! changed meanwhile for the flows that are no canaries is taken off (difference in differences).
 //!
-//! A window is over when its flows have decided often enough, so it is shorter where round trips are, and at the latest after
-//! four seconds.
+//! A window is over when its flows have decided often enough, so windows are shorter where round trips are. Each ends
+//! after four seconds at the latest.
 //!
-//! The candidate leads for two windows that do not count, unless flows are worth so much less in them than before that it has
-//! collapsed, which ends the trial; or worth so much more that it has rescued them, where its learner expects a rescue: taking
-//! turns would let them fall again. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
-//! decides as a coin would, so that nothing that comes and goes with a period keeps step for long. What a change of the
-//! path within a pair does, stays in that pair.
+//! The candidate leads for two windows that do not count. They end the trial if the candidate has collapsed: flows are
+//! then worth far less than before. They also end it if the candidate has rescued the flows, which are then worth far
+//! more, where its learner expects a rescue: taking turns would let them fall again. Then pairs come in blocks of two,
+//! in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number decides as a coin would,
+//! so that nothing that comes and goes with a period keeps step for long. What a change of the path within a pair does,
+//! stays in that pair.
 //!
 //! Windows are counted in batch intervals, after which rows are taken: so they are right whatever a datapath's clock says.
 

@@ -1,9 +1,10 @@
 //! The agent's core through faults of all kinds, in virtual time, from a seed.
 //!
-//! Up to three datapaths (the engine of those in user space, with its real programs, slots, policies and monitor), each
-//! reached at once or over a [`link`] that delays, loses and reorders; agents that are killed, stop, hang, start again and adopt
-//! what they find, within the same second too; rules that change; flows that come and go in bursts, more than fit; a learner
-//! that hangs, and offers nonsense; refused and busy commands; garbage among events; clocks that jump.
+//! There are up to three datapaths: the engine of those in user space, with its real programs, slots, policies and
+//! monitor. Each is reached at once or over a [`link`] that delays, loses and reorders. There are agents that are
+//! killed, stop, hang, start again and adopt what they find, within the same second too; rules that change; flows that
+//! come and go in bursts, more than fit; a learner that hangs, and offers nonsense; refused and busy commands; garbage
+//! among events; clocks that jump.
 //!
 //! After every step:
 //!
@@ -18,8 +19,9 @@
 //!
 //! Then no faults for [`SETTLE_US`](world::SETTLE_US), after which
 //!
-//! 7. every flow runs what its rule says, or natively for a reason that the datapath has given since the agent came, or because
-//!    the core was full when it started; core and datapath name the same flows, and the same snapshots in each slot;
+//! 7. every flow runs what its rule says, or natively for a stated reason. Either the datapath has given it since the
+//!    agent came, or the core was full when the flow started; core and datapath name the same flows, and the same
+//!    snapshots in each slot;
 //! 8. no offer is without a decision, and (looked at in some runs, for as long as trials may last) no trial without an end.
 //!
 //! Then all flows end, and after as long again

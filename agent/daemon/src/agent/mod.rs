@@ -1,7 +1,7 @@
 //! `ccplane agent`: configuration, lock, loops, control socket, signals, end.
 //!
-//! One loop drives the kernel's datapath, another its packets, a third the datapaths of other processes, each on a thread of
-//! its own with a [`Core`] of its own, so that none waits for another. The main thread serves the control socket and
+//! One loop drives the kernel's datapath, another its packets, a third the datapaths of other processes. Each has its
+//! own thread and its own [`Core`], so that none waits for another. The main thread serves the control socket and
 //! signals.
 
 mod arms;
@@ -54,8 +54,8 @@ use tracing::{error, info, warn};
 use worker::{Ending, Partners, Query, SpawnError, Worker};
 
 /// Uids of programs, and of deployments, in one run of the agent. Runs that start in different seconds use different
-/// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
-/// moreover are numbered beyond those that a datapath holds.
+/// ones, for a day and more. So a datapath never takes what a dead agent left for one of ours. Deployments moreover
+/// are numbered beyond those that a datapath holds.
 const UIDS_PER_RUN_BITS: u32 = 15;
 
 /// The loop of the kernel's datapath.

@@ -3,9 +3,9 @@
 //! The kernel datapath's loop keeps what it needs until its end: loading BPF programs (`CAP_BPF`, `CAP_PERFMON`:
 //! kernel/bpf/syscall.c) and TCP congestion controls (`CAP_NET_ADMIN`), and, to take flows back from every network
 //! namespace when it stops, entering these (`CAP_SYS_ADMIN`: setns(2)) and finding those of other processes
-//! (`CAP_SYS_PTRACE`: namespaces(7)). The threads that take bytes from others, over the control socket and the
-//! datapath socket, keep nothing, nor do learners and what writes the decision log. Nothing that any of them executed would
-//! get more: the bounding set is empty and no_new_privs is set, before there is a second thread.
+//! (`CAP_SYS_PTRACE`: namespaces(7)). The threads that take bytes from others, over the control socket and the datapath
+//! socket, keep nothing. Neither do learners, nor the thread that writes the decision log. Nothing that any of them
+//! executed would get more: the bounding set is empty and no_new_privs is set, before there is a second thread.
 
 use crate::confine::{Role, Threads, confine};
 use caps::errors::CapsError;

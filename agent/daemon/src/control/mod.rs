@@ -1,7 +1,7 @@
 //! The control socket: how commands reach the agent.
 //!
-//! Owner-only by file mode, checked again by the peer's credentials, bounded in clients, request size and time,
-//! so that a client that sends garbage or nothing at all harms nobody but itself.
+//! The socket is owner-only by file mode, which the peer's credentials check again. Clients, request sizes and
+//! times are bounded, so a client that sends garbage or nothing at all harms nobody but itself.
 
 mod client;
 mod protocol;

@@ -25,9 +25,9 @@ const MOST_ADDED: f64 = 1.5;
 /// An adjustment of the three kinds of input and of the actions.
 pub(super) type Start = ([(f64, f64); 3], (f64, f64));
 
-/// Adjustments tried first: for inflation, ratio and sending rate the logarithm of a factor and from where it counts, then the
-/// same of actions. Found by such searches on links of seed 100: the first two cost next to nothing on any link, the others are
-/// calmer where few packets fill a link, the last is bolder where much is lost.
+/// Adjustments tried first: for inflation, ratio and sending rate the logarithm of a factor and from where it counts,
+/// then the same of actions. Found by such searches on links of seed 100: the first two cost next to nothing on any
+/// link. The others are calmer where few packets fill a link, and the last is bolder where much is lost.
 pub(super) const TWIN_STARTS: [Start; 6] = [
     ([(-0.29, 0.0), (0.12, 0.0), (0.03, -0.087)], (-0.22, 0.95)),
     ([(-0.25, 0.0), (0.80, 0.0), (0.51, -0.015)], (-0.62, 0.3)),

@@ -1,12 +1,13 @@
 //! A learner's processor time, by a token bucket.
 //!
-//! The bucket fills at the steady share and holds [`BURST`]. What a learner uses comes out of it: while it adapts, up to the
-//! burst share of a core as long as the bucket lasts; after that, and whenever it does not adapt, at the steady share. So
-//! within any time `t` it uses at most `steady * t + BURST` and at most `burst * t`, each plus what one step takes beyond
-//! its end, however often paths change: 10 % of a core and 60 s are 11.7 % over an hour in which they never stop changing.
+//! The bucket fills at the steady share and holds [`BURST`]. What a learner uses comes out of it: while it adapts, up
+//! to the burst share of a core as long as the bucket lasts; after that, and whenever it does not adapt, at the steady
+//! share. So within any time `t` it uses at most `steady * t + BURST` and at most `burst * t`, however often paths
+//! change. Each may grow by what one step takes beyond its end: 10 % of a core and 60 s are 11.7 % over an hour in
+//! which they never stop changing.
 //!
-//! A training takes 5 to 20 s of a core, so a full bucket is three or more, and one that was emptied is full again after ten
-//! minutes.
+//! A training takes 5 to 20 s of a core, so a full bucket lasts for three or more. An emptied bucket is full again
+//! after ten minutes.
 
 use crate::config::Learn as LearnConfig;
 use nix::time::{ClockId, clock_gettime};

@@ -1,27 +1,30 @@
 //! Whether a path has changed, or is only busy: a CUSUM chart (Page, Biometrika 1954) of each quantity, whose rates of false
 //! alarms are measured.
 //!
-//! Each second of a path gives one value of each quantity, as a logarithm: what its flows delivered, the shortest round trip,
-//! the share lost where there was no queue. (Queues are left out: they are what flows and cross traffic make, and no policy is
-//! trained anew for theirs.) After a restart the first [`ANCHOR`] values anchor a chart at their median; after an alarm its
-//! latest ones do, which have led to it. From then on a value's distance `d` from the anchor scores `d / k - 1`, at least -1
-//! and at most [`MOST`], in a sum for each direction that never falls below 0; the alarm is at [`LIMIT`]. `k` is half of the
-//! least change that matters, or [`NOISE`] times the scale of the noise, whichever is more. Bounded scores, medians and
-//! quantiles: no single value, however far out, moves much. While a policy is on trial, nothing that it may have made better
-//! is a change.
+//! Each second of a path gives one value of each quantity, as a logarithm: what its flows delivered, the shortest round
+//! trip, the share lost where there was no queue. (Queues are left out: they are what flows and cross traffic make, and
+//! no policy is trained anew for theirs). After a restart a chart is anchored at the median of its first [`ANCHOR`]
+//! values; after an alarm its latest ones do, which have led to it. From then on a value at distance `d` from the
+//! anchor scores `d / k - 1`, at least -1 and at most [`MOST`]. Each direction has a sum of scores that never falls
+//! below 0; the alarm is at [`LIMIT`]. `k` is half of the least change that matters, or [`NOISE`] times the scale of
+//! the noise, whichever is more. Bounded scores, medians and quantiles: no single value, however far out, moves much.
+//! While a policy is on trial, nothing that it may have made better is a change.
 //!
-//! *The limit.* Scores of noise have a negative mean, so a sum of independent ones reaches `h` once in `exp(theta h)` values or
-//! less often, where the mean of `exp(theta score)` is 1 (Lorden, Annals of Mathematical Statistics 1971). For Student's t
-//! with three degrees of freedom, whose variance hardly exists, `theta` is above 2.3 (a test computes it). Noise that stays for
-//! `c` values counts as one value in `c`: `c exp(theta h / c)`. By this, with [`LIMIT`], `c = 3` and the scale of the noise known,
-//! six charts of one value a second have less than one false alarm in a day; with its estimate they have more: seven in a hundred
-//! hours of such noise were measured, four in 400 with another generator. What stays longer is told from a change only by what follows.
+//! *The limit.* Scores of noise have a negative mean. Let `theta` be such that the mean of `exp(theta score)` is 1:
+//! then a sum of independent scores reaches `h` at most once in `exp(theta h)` values (Lorden, Annals of Mathematical
+//! Statistics 1971). For Student's t with three degrees of freedom, whose variance hardly exists, `theta` is above 2.3
+//! (a test computes it). Noise that stays for `c` values counts as one value in `c`: `c exp(theta h / c)`. Take
+//! [`LIMIT`], `c = 3` and a known scale of the noise: by this, six charts of one value a second have less than one
+//! false alarm in a day; with its estimate they have more: seven in a hundred hours of such noise were measured, four
+//! in 400 with another generator. What stays longer is told from a change only by what follows.
 //!
-//! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
-//! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what
-//! it was within [`MEMORY`] changes, or the same quantity changes the other way within [`STAYS`] seconds: what was between is noise from then on, and the limit
-//! is higher for an hour. Where rate and round trip come back to what they were within [`STAYS`] seconds of an alarm, that alarm is
-//! taken back ([`Detection::Returned`]) and nothing new is said of the path. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
+//! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their
+//! median, whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path
+//! comes back to what it was within [`MEMORY`] changes. So was one after which the same quantity changes the other way
+//! within [`STAYS`] seconds: what was between is noise from then on, and the limit is higher for an hour. Where rate
+//! and round trip come back to what they were within [`STAYS`] seconds of an alarm, that alarm is taken back
+//! ([`Detection::Returned`]). Nothing new is then said of the path. So most of what comes and goes is learned as what
+//! it is; what alternates evenly, each 20 s, is still told at times.
 //!
 //! What this amounts to on simulated links is measured by `tests_change.rs` beside this: see FIGURES.
 

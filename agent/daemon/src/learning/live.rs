@@ -1,7 +1,8 @@
 //! Learning from live flows alone: PPO on what they did, exploration noise included; and trials of policies beside the deployed one.
 //!
-//! One flow makes some twenty rows a second, of which PPO needs thousands for a step. A trial compares two whole policies by some hundred rows
-//! and needs no noise, so flows meanwhile try the policies in reserve, then those that [`super::adjust`] draws near the deployed one.
+//! One flow makes some twenty rows a second, of which PPO needs thousands for a step. A trial compares two whole
+//! policies by some hundred rows and needs no noise. So flows meanwhile try the policies in reserve, then those that
+//! [`super::adjust`] draws near the deployed one.
 
 use super::adjust::{LIVE_STARTS, Search};
 use super::budget::Pressure;

@@ -1,7 +1,7 @@
 //! A learner beside simulated flows, in their virtual time: plans whose contenders learn on `sim`, and tests.
 //!
-//! It goes as a learner's thread does ([`super::thread`]), by the same budget of processor time, but a decision that it learns
-//! from costs what it costs on a machine of the usual kind ([`Meter`]), so that a run is the same everywhere.
+//! It works as a learner's thread does ([`super::thread`]), by the same budget of processor time. But each decision
+//! that it learns from is charged what it costs on a usual machine ([`Meter`]), so that a run is the same everywhere.
 
 use super::budget::{Budget, Pressure, Shares};
 use super::deployed::Deployments;

@@ -9,9 +9,9 @@
 //!
 //! 1. The state is a deficit `D_i` for each arm: how many bits (base-2 logarithms, Q32) its weight is below the largest.
 //!    All are 0 at the start.
-//! 2. `exp2(D)`: with `x = D & (2^32 - 1)` and the [coefficients](EXP2_Q32) C, `a = C_5`, then `a = C_k - (a x >> 32)` for
-//!    k = 4 to 0; the weight is `a >> (D >> 32)`, Q32. Its relative error is below 6e-7 before the last shift, which
-//!    loses at most one unit.
+//! 2. `exp2(D)`: let `x = D & (2^32 - 1)`, with the [coefficients](EXP2_Q32) C; `a = C_5`, then `a = C_k - (a x >> 32)`
+//!    for k = 4 to 0; the weight is `a >> (D >> 32)`, Q32. Its relative error is below 6e-7 before the last shift,
+//!    which loses at most one unit.
 //! 3. `w_i = exp2(D_i)`, `S = sum w_i`; `p_i = w_i (2^32 - GAMMA) / S + GAMMA / K` for all arms but the last, which has
 //!    what is left of 2^32. The [threshold](Weights::thresholds) of arm i is `p_0 + ... + p_i`; thresholds change with
 //!    feedback only.
@@ -21,9 +21,10 @@
 //!    [`FLOOR`]. Reward 0 changes nothing, as its estimate is 0.
 //!
 //! # Bounds
-//! An arm's weight saturates at 2^-32 of the largest, so that an arm that was the worst for ever catches up as soon as it
-//! has gained 32 bits. As long as none saturates, a probability differs from that of Auer's formula by less than 2e-6, which
-//! is tested against [`Exp3`](crate::Exp3) and [`Exp4`](crate::Exp4). A step is below 1.45 bits, and nothing overflows.
+//! An arm's weight saturates at 2^-32 of the largest. So an arm that was always the worst catches up as soon as it has
+//! gained 32 bits. As long as none saturates, a probability differs from that of Auer's formula by less than 2e-6,
+//! which is tested against [`Exp3`](crate::Exp3) and [`Exp4`](crate::Exp4). A step is below 1.45 bits, and nothing
+//! overflows.
 
 /// Most arms of one bandit in a datapath.
 pub const MAX_ARMS: usize = 16;

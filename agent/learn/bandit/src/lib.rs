@@ -6,9 +6,9 @@
 //! - [`Exp4`]: experts advise, each by a distribution over the arms (Auer et al., section 7).
 //! - [`Ucb`]: discounted and sliding-window UCB for rewards whose means change (Garivier and Moulines, ALT 2011).
 //!
-//! Rewards lie in 0 to 1. They may come late and in any order: a [`Draw`] carries the probability that it was made with,
-//! so that an estimate is unbiased whenever its reward arrives (Joulani, György and Szepesvári, ICML 2013). Randomness is an
-//! argument; the same draws and rewards give the same state. There is no I/O and no clock.
+//! Rewards lie in 0 to 1. They may come late and in any order: a [`Draw`] carries the probability that it was made
+//! with. So an estimate is unbiased whenever its reward arrives (Joulani, György and Szepesvári, ICML 2013). Randomness
+//! is an argument; the same draws and rewards give the same state. There is no I/O and no clock.
 //!
 //! [`integer`] is Exp3 and Exp4 for datapaths. It alone is left without the feature `std`, and the crate is `no_std` then.
 #![cfg_attr(not(feature = "std"), no_std)]

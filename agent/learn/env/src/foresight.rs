@@ -1,9 +1,10 @@
 //! Rewards that are known before the action that follows them.
 //!
 //! A program decides and reports on the same ACK, so that an interval's reward reaches its algorithm after the next
-//! action. Who steps an environment from outside has to hear both the other way round. Until then nothing of the ACK depends on
-//! the action but what it sets, so a second run of the program, in which the policy leaves all as it is, makes the same
-//! report of the interval; a second agent's side of the flow hears that one and says what the interval was worth.
+//! action. Who steps an environment from outside has to hear both the other way round. Until then nothing of the ACK
+//! depends on the action but what it sets. So a second run of the program, in which the policy leaves all as it is,
+//! makes the same report of the interval; a second agent's side of the flow hears that one and says what the interval
+//! was worth.
 
 use crate::interval::Interval;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};

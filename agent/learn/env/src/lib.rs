@@ -1,9 +1,9 @@
 //! Environments to learn in: links at packet level under the datapath's own fold programs.
 //!
 //! A flow here is what it is in a datapath: its algorithm's fold program, run by the reference VM on each ACK, and the
-//! algorithm's own agent-side code, which tells from each report what the interval was worth. What is simulated is the
-//! path, and that fast ([`run`]): one bottleneck, whose queue is computed rather than simulated, and transports that
-//! count packets. `datapath-shims/sim` is the exact one; a test holds the two together.
+//! algorithm's own agent-side code. That code tells from each report what the interval was worth. What is simulated is
+//! the path, and that fast ([`run`]): one bottleneck, whose queue is computed rather than simulated, and transports
+//! that count packets. `datapath-shims/sim` is the exact one; a test holds the two together.
 //!
 //! [`Links`] is a [`ccplane_learn::Environment`] for any algorithm with a policy; [`Family`] says which links there are.
 //! [`Stepped`] is the same for callers that give one action at a time.

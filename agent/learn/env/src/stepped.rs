@@ -1,7 +1,7 @@
 //! An environment that is stepped from outside: the caller gives an action, and gets what follows it.
 //!
-//! An episode is a loop that asks for actions deep inside of a program's run. It runs on a stack of its own here, and is left
-//! and entered again at each of those questions, so that it does exactly what it does under [`crate::run`].
+//! An episode is a loop that asks for actions deep inside of a program's run. Here it runs on a stack of its own, which
+//! is left and entered again at each of those questions. So it does exactly what it does under [`crate::run`].
 
 use crate::{Decider, Learning, Links, NoObserver, run};
 use ccplane_learn::{Actor, End};

@@ -1,7 +1,7 @@
 //! Runs code with the vector instructions that the machine has.
 //!
-//! The bits do not depend on them: the code below works on lanes side by side and never adds up across lanes, and rustc
-//! does not contract a product and a sum into one rounding.
+//! The bits do not depend on them: the code below works on lanes side by side and never adds up across lanes. Nor does
+//! rustc contract a product and a sum into one rounding.
 #![allow(unsafe_code)]
 
 /// Runs `f`, compiled for AVX2 where there is AVX2. What `f` calls has to be `#[inline(always)]` to profit.

@@ -4,12 +4,12 @@
 //! one before it. Who acted is a deployment's float policy, under a normal distribution with that deployment's noise;
 //! rows of several deployments make one batch.
 //!
-//! Deployments lag behind the learner. Plain PPO would clip its moves at 20 % around what is *deployed*, and never get far
-//! enough for a push to be necessary. So the objective is decoupled (Hilton et al., Batch size-invariance for policy
-//! optimization, 2022): ratios are clipped around the learner's own policy before the update, and each row's advantage is
-//! weighted by the importance ratio of that policy to the deployment, at most [`MAX_WEIGHT`]; from what was done at the
-//! action's bound only values are learned. The deviation is not learned: how much live flows may explore is not the
-//! learner's choice, so it is the latest deployment's.
+//! Deployments lag behind the learner. Plain PPO would clip its moves at 20 % around what is *deployed*, and never get
+//! far enough for a push to be necessary. So the objective is decoupled (Hilton et al., Batch size-invariance for
+//! policy optimization, 2022): ratios are clipped around the learner's own policy before the update. Each row's
+//! advantage is weighted by the importance ratio of that policy to the deployment, at most [`MAX_WEIGHT`]; from what
+//! was done at the action's bound only values are learned. The deviation is not learned: how much live flows may
+//! explore is not the learner's choice, so it is the latest deployment's.
 
 mod fidelity;
 mod stability;

@@ -1,9 +1,9 @@
 //! Whether learning has converged.
 //!
 //! Over the last `window` updates a line is fitted to the mean rewards by least squares. The policy counts as converged
-//! when the window is full, 0 lies within the slope's 95 % confidence interval (Student's t, window - 2 degrees of
-//! freedom: the reward neither rises nor falls beyond its noise), and the mean KL of an update is at most `max_kl` (the
-//! policy itself stands still). LiteFlow (section 3.3) asks the user for such a measure.
+//! when the window is full and two conditions hold. The slope's 95 % confidence interval contains 0 (Student's t,
+//! window - 2 degrees of freedom: the reward neither rises nor falls beyond its noise), and the mean KL of an update is
+//! at most `max_kl` (the policy itself stands still). LiteFlow (section 3.3) asks the user for such a measure.
 
 use std::collections::VecDeque;
 

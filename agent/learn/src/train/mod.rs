@@ -1,7 +1,7 @@
 //! Training: episodes of many environments at once, update after update, the same bits with any number of threads.
 //!
-//! Randomness comes from streams named by (seed, update, episode), so nothing depends on who ran an episode when, and a
-//! run that is resumed from a checkpoint goes on as if it had never been interrupted.
+//! Randomness comes from streams named by (seed, update, episode), so nothing depends on who ran an episode when. A run
+//! that is resumed from a checkpoint goes on as if it had never been interrupted.
 
 mod checkpoint;
 mod collect;

@@ -20,8 +20,8 @@ use ccplane_testing::killed::{Marked, Suite};
 use ccplane_testing::{skipped, within_tries};
 use common::{Agent, Home, MSS, ccplane, wait_for};
 
-/// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it, and long,
-/// so that the ten packets of a flow that nobody steers fill a quarter of it.
+/// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it.
+/// It is also long, so that the ten packets of a flow that nobody steers fill a quarter of it.
 const LINK_MBIT: u32 = 6;
 const DELAY_US: u64 = 40_000;
 const QUEUE_PACKETS: u32 = 50;

@@ -14,14 +14,15 @@
 //! bind runs before its operator, and both operands are read when the operator runs: `(+ x (:= x 3))` is 6.
 //!
 //! # Histories and policies
-//! `(history k a b)` appends what `a` and `b` hold now, each saturated to 32 bits, to what it keeps of the last `k` times
-//! that it ran; before that they count as 0. Two statements that keep the same registers for as many intervals append to one
-//! history. `(policy s)` has policy slot `s` of the datapath decide: a network gets all histories of the program, in the
-//! order in which the source first names them, each oldest interval first, and its action changes `Rate` or `Cwnd`,
-//! which the statements after it see, or only tells what it is. `Policy.action` is the last action, in 2^-16, and
-//! `Policy.snapshot` names what decided it; both are 0 before the first. A program that starts begins with histories of
-//! 0. If the slot has no answer, both are 0 again, the invocation ends as it would, and the flow is the datapath's
-//! native algorithm's until the agent sets a program again.
+//! `(history k a b)` appends what `a` and `b` hold now, each saturated to 32 bits. It keeps those of the last `k` times
+//! that it ran; before that they count as 0. Two statements that keep the same registers for as many intervals append
+//! to one history. `(policy s)` has policy slot `s` of the datapath decide: a network gets all histories of the
+//! program, in the order in which the source first names them, each oldest interval first. Its action changes `Rate` or
+//! `Cwnd`, which the statements after it see, or only stands in `Policy.action`. `Policy.action` is the last action, in
+//! 2^-16, and `Policy.snapshot` names what decided it; both are 0 before the first. A program that starts begins with
+//! histories of
+//! 0. If the slot has no answer, both are 0 again and the invocation ends as it would. The datapath's native
+//!    algorithm then has the flow until the agent sets a program again.
 //!
 //! A program that measures intervals of a round trip and lets slot 0 set the rate after each of them:
 //!
@@ -45,17 +46,19 @@
 //! ```
 //!
 //! # Hooks
-//! `(hook ack)`, which is also meant where nothing is said, runs on each ACK, reads `Ack.` and `Flow.` primitives, and sets
-//! `Cwnd` and `Rate`. `(hook send)` runs on a flow's packets on their way out, `(hook connect)` when a flow starts; both
-//! set `Priority` (0, served first, to 7), `Path` (the number of one of up to eight) and `DecideAt`, the count of sent bytes from
-//! which on the program runs again (none, where it is not above 0: the program then runs on the first packet and after pauses). What they can read is listed by [`Hook::prims`](crate::ir::Hook::prims). A priority or path out of
-//! range is no decision: the one before stays. Registers, reports, histories and policies are the same at all hooks.
+//! `(hook ack)`, which is also meant where nothing is said, runs on each ACK, reads `Ack.` and `Flow.` primitives, and
+//! sets `Cwnd` and `Rate`. `(hook send)` runs on a flow's packets on their way out, `(hook connect)` when a flow
+//! starts; both set `Priority` (0, served first, to 7), `Path` (the number of one of up to eight) and `DecideAt`. The
+//! latter is the count of sent bytes from which on the program runs again (none, where it is not above 0: the program
+//! then runs on the first packet and after pauses). What they can read is listed by
+//! [`Hook::prims`](crate::ir::Hook::prims). A priority or path out of range is no decision: the one before stays.
+//! Registers, reports, histories and policies are the same at all hooks.
 //!
 //! # Beyond portus 0.9
 //! `(hook ...)`, `>=`, `<=`, negative literals (not in operator position: `(-1 2)` subtracts), `(history ...)`,
-//! `(policy ...)`, `Policy.action`, `Policy.snapshot`, comments anywhere, a comment that ends the file, a clause without statements, white space
-//! before `def`, `ewma`/`if`/`!if` bound to `Cwnd`, `Rate`, `Micros` and locals, any boolean as a condition,
-//! [`MAX_REGS`](crate::ir::MAX_REGS) registers, 63-bit literals.
+//! `(policy ...)`, `Policy.action`, `Policy.snapshot`; comments anywhere, a comment that ends the file, a clause
+//! without statements, white space before `def`; `ewma`/`if`/`!if` bound to `Cwnd`, `Rate`, `Micros` and locals, any
+//! boolean as a condition, [`MAX_REGS`](crate::ir::MAX_REGS) registers, 63-bit literals.
 //!
 //! # Stricter than portus 0.9
 //! What portus accepts and we refuse, because it does not do what it says:

@@ -1,8 +1,8 @@
 //! A virtual machine that computes the same as the reference several times faster, for training and for datapaths in
 //! user space.
 //!
-//! All that instructions read and write lies in one array of cells, so that an operand is an index and nothing is
-//! left to decode but the operation.
+//! All that instructions read and write lies in one array of cells. So an operand is an index, and only the
+//! operation is left to decode.
 
 use super::{Decision, EWMA_DENOM, Knobs, Measured, Outcome, Policies, ProgramState, wrapped_max};
 use crate::ir::{

@@ -1,7 +1,7 @@
 //! INSTALL's payload: stock bytecode, checked against what libccp's machine can really do.
 //!
 //! libccp copies a program without looking at it. Here every opcode, register type, register index and range
-//! of instructions is checked, so that a [`Bytecode`] can neither hang the machine nor reach outside its
+//! of instructions is checked. So a [`Bytecode`] can neither hang the machine nor reach outside its
 //! registers.
 
 use ccplane_program::ir::Prim;

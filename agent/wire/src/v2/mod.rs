@@ -69,8 +69,8 @@
 //! Magic and major never move. A minor version may add types, and append to bodies: what follows the known
 //! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is
 //! skipped if [`OPTIONAL`] is set in it, and refused if not. Encoding is canonical: one message, one sequence
-//! of bytes. To a peer that speaks minor version 0 nothing of minor version 1 is said ([`refusal_for`],
-//! [`stats_for`]), but for what follows the known part of HELLO and WELCOME.
+//! of bytes. A peer that speaks minor version 0 is told nothing of minor version 1 ([`refusal_for`],
+//! [`stats_for`]), except behind the known part of HELLO and WELCOME.
 
 mod field;
 mod flow;

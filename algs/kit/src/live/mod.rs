@@ -1,5 +1,5 @@
-//! An algorithm on live datapaths: it starts, fills the link, outlives a blackout of two seconds, a change of the
-//! segment size and an application that limits it, and fills the link again.
+//! An algorithm on live datapaths: it starts, fills the link, and outlives a blackout of two seconds, a change of
+//! the segment size and an application that limits it. Then it fills the link again.
 
 #[cfg(feature = "kernel")]
 mod kernel;

@@ -1,5 +1,5 @@
-//! Algorithms beside independent models of what they follow: short ones in floats, out of RFCs and papers and not out of the
-//! programs, which are driven by the same ACKs and must come to the same window.
+//! Algorithms beside independent models of what they follow: these are short, in floats, and out of RFCs and papers
+//! instead of the programs. They are driven by the same ACKs and must come to the same window.
 
 mod models;
 
@@ -125,8 +125,8 @@ fn lossy() -> Vec<Operation> {
     first.into_iter().chain(troubled(false).into_iter().map(unmarked)).collect()
 }
 
-/// RFC 5681 section 3.2 and RFC 6582's recovery point: where slow start overflows the queue, all that was outstanding is answered
-/// by one decrease, though its losses are found over more than a round trip.
+/// RFC 5681 section 3.2 and RFC 6582's recovery point: where slow start overflows the queue, one decrease answers all
+/// that was outstanding. The losses may take more than a round trip to be found.
 #[test]
 fn ccp_reno_halves_once_where_slow_start_overflows() {
     for queue_us in [10_000, 40_000, 160_000] {
@@ -334,8 +334,8 @@ fn bbr_probes_the_rtt_as_its_paper_says() {
     eprintln!("bbr: PROBE_RTT {} times, the first one {since:.2} s after the shortest", probes.len());
 }
 
-/// Nimbus's paper, section 3.4: for a quarter of 200 ms half a sine up by a quarter of the link's rate, for the rest half a sine
-/// down by a twelfth; and section 4.1: BasicDelay rests where the queue is its target.
+/// Nimbus's paper, section 3.4: for a quarter of 200 ms it is half a sine up by a quarter of the link's rate. For the
+/// rest it is half a sine down by a twelfth; and section 4.1: BasicDelay rests where the queue is its target.
 #[test]
 fn nimbus_pulses_and_keeps_its_delay_as_its_paper_says() {
     const PERIOD_S: f64 = 0.2;

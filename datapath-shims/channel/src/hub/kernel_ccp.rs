@@ -1,8 +1,8 @@
 //! The links that ccp-kernel offers: a netlink multicast group, and a character device.
 //!
-//! Both carry CCP's own protocol, one message each. Over netlink the module multicasts to a group of `NETLINK_USERSOCK` in the
-//! initial network namespace, and hears what is sent to port 0, behind a header of 16 bytes. The device gives one
-//! message a read(2) and takes one a write(2); it cannot be waited for.
+//! Both carry CCP's own protocol, one message each. Over netlink the module multicasts to a group of `NETLINK_USERSOCK`
+//! in the initial network namespace. It receives what is sent to port 0, behind a header of 16 bytes. The device gives
+//! one message a read(2) and takes one a write(2); it cannot be waited for.
 
 use super::carrier::Carrier;
 use super::socket::SendError;

@@ -1,9 +1,9 @@
 //! The conformance suite that every shim passes.
 //!
-//! Two parts. [`conform`] runs programs on streams of synthetic ACKs through an [`Executor`], the part of a
-//! shim that runs programs, and holds every register, window, rate, fault count and report against the reference VM
-//! and, in the [named cases](cases), against integers worked out by hand (promise 1 of the contract, and the
-//! staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 7).
+//! Two parts. [`conform`] runs programs on streams of synthetic ACKs through an [`Executor`], the part of a shim
+//! that runs programs. It holds every register, window, rate, fault count and report against the reference VM. In
+//! the [named cases](cases) it also holds them against integers worked out by hand (promise 1 of the contract, and
+//! the staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 7).
 //!
 //! Datapaths that decide about packets have a third part: [`conform_packets`] says when programs run there, and what of their decisions
 //! is in force.

@@ -3,8 +3,8 @@
 //! The other part of the suite runs programs on given primitives. This one gives a datapath packets, and holds what each of them
 //! gets against a reference that goes by these rules:
 //!
-//! 1. The program runs on the flow's first packet, on each one before which the flow has sent as much as the program's last `DecideAt`
-//!    says, where that is above 0, and on the first one of a flowlet.
+//! 1. The program runs on the flow's first packet and on the first one of a flowlet. Where its last `DecideAt` is above
+//!    0, it runs on each packet before which the flow has sent that much.
 //! 2. A priority that is served later is in force from the packet on which it was decided. One that is served earlier, and another path,
 //!    is so only if nothing of the flow is in flight or a flowlet begins: so no packet overtakes another one of its flow.
 //! 3. A path that the flow does not have is no decision: the one before stays in force.

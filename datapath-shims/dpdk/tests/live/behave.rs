@@ -30,8 +30,9 @@ impl Time for Steps {
     }
 }
 
-/// One end of the cable. Steps without work take less than a microsecond and a busy kernel hands frames over milliseconds late, so a step
-/// lasts as long in reality, at most, while a datagram is on its way here.
+/// One end of the cable. Steps without work take less than a microsecond, and a busy kernel hands frames over
+/// milliseconds late. So while a datagram is on its way here, a step waits for it, at most as long in reality as the
+/// step lasts.
 struct End {
     wire: DpdkWire,
     /// Datagrams that this end has sent.

@@ -22,9 +22,9 @@ fn claim(asm: &mut Asm, record: R, nothing: Label) {
 
 /// Emits the claim of the staged change for the flow at `record`, and leaves the slot of the program that runs next in R1.
 ///
-/// Jumps to `start` if that is a program, to `keep` if the running one stays, to `done` if there is nothing to claim, and goes
-/// on if there is to be none. Fields that were set while a policy's lack of an answer keeps the program from running wait for
-/// the next one. R0 and R2 are lost.
+/// Jumps to `start` if that is a program, to `keep` if the running one stays, to `done` if there is nothing to claim.
+/// Goes on if there is to be no program. Fields that were set while a policy's lack of an answer keeps the program from
+/// running wait for the next one. R0 and R2 are lost.
 pub fn claim_program(asm: &mut Asm, record: R, keep: Label, start: Label, done: Label) {
     let runs = asm.label();
     asm.load(Size::B4, R::R1, record, rec::MODE as i16);

@@ -4,8 +4,8 @@
 //! a flowlet, and the one from which on its program asked to run again are decisions: the program sets priority and path. All
 //! others get what stands in the flow's record. Programs of a flow's start run where its socket connects, in a cgroup.
 //!
-//! Nothing is pinned: links and maps are held by descriptors, and what the kernel does not take back by itself (a classifier on
-//! a kernel without tcx) a process of its own does, once the agent has gone.
+//! Nothing is pinned: links and maps are held by descriptors. What the kernel does not take back by itself (a
+//! classifier on a kernel without tcx), a separate process removes once the agent has gone.
 
 mod attach;
 mod classify;

@@ -1,7 +1,8 @@
 //! The choice of a predictor and what feedback changes, as BPF instructions, equivalent to the reference's integer Exp3 and Exp4.
 //!
-//! A reader takes no lock. Each update writes its thresholds to another place and then raises their version, so that a reader that
-//! finds the version little changed has read the thresholds of one update. Updates exclude each other by a spin lock: none is lost.
+//! A reader takes no lock. Each update writes its thresholds to another place and then raises their version. So a
+//! reader that finds the version little changed has read the thresholds of one update. Updates exclude each other by a
+//! spin lock: none is lost.
 
 use ccplane_bandit::integer::{EXP2_Q32, FLOOR, GAMMA_Q32, ONE_Q32, RATE_Q64};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};

@@ -1,7 +1,7 @@
 //! A fuzz target of sequences of file requests; the folder must hold exactly the files that were put whole.
 //!
-//! Clients ask for files and put them over several streams at once, a piece at a time, out of order, with wrong proofs,
-//! hashes and lengths, and they reset, stop or leave.
+//! Clients ask for files and put them over several streams at once, a piece at a time, out of order. Proofs, hashes and
+//! lengths are wrong at times, and clients reset, stop or leave.
 
 use crate::common::{Link, MemoryWire, Net, SERVER};
 use ccplane_quic::files::{Folder, PROTOCOL, Quota, Server, Step, Token, Transfer, Writers};

@@ -4,11 +4,12 @@
 //! `(hook connect)`. What they can read is measured here: for each host (an address) the flows that it sent, by destination
 //! and service, and its paths to each network (/24 or /48). What they decide goes to [`Network::steer`].
 //!
-//! A send program runs on the flow's first packet, on each one from `DecideAt` on (where that is above 0), where a flowlet begins, on the next one after a
-//! command of the agent, and once more, on a packet without payload, when the flow has ended. A priority that is served later takes effect
-//! at once; one that is served earlier, and another path, when nothing of the flow is in flight or it has paused for
-//! [`HostsConfig::flowlet_us`]: so that no packet overtakes one of its own flow. A flow without a program has priority 0 and
-//! the path of its hash, as with ECMP.
+//! A send program runs on the flow's first packet, on each one from `DecideAt` on (where that is above 0), and where a
+//! flowlet begins. It also runs on the next packet after a command of the agent. When the flow has ended, it runs once
+//! more, on a packet without payload. A priority that is served later takes effect at once; one that is served earlier,
+//! and another path, when nothing of the flow is in flight or it has paused for [`HostsConfig::flowlet_us`]: so that no
+//! packet overtakes one of its own flow. A flow without a program has priority 0 and the path of its hash, as with
+//! ECMP.
 
 pub(crate) mod config;
 mod flow;

@@ -35,9 +35,9 @@ const FLIGHT: u64 = RTT_US / GAP_US * 2;
 const UID: ProgramUid = ProgramUid(1);
 /// A program that does nothing.
 pub const EMPTY: &str = "(def (Report (a 0))) (when false (report))";
-/// A program that asks the policy on each ACK, with as many inputs as Aurora's, which change now and then. The rate is always the same: it
-/// is not the one at which anything is sent, so no input tells where it has got to, and at the smallest one the monitor would
-/// take the flow from its program.
+/// A program that asks the policy on each ACK, with as many inputs as Aurora's, which change now and then. The rate is
+/// always the same: it is not the one at which anything is sent, so no input shows where it has got to. At the smallest
+/// rate the monitor would take the flow from its program.
 pub const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))

@@ -5,9 +5,9 @@
 //! the time there is the processor time of all that waits, a dispatcher included. Each cell's ways are measured in turn,
 //! round by round, and the baseline is a plain pipe in the same cell and round.
 //!
-//! Beside the cells there are half of a round trip through portus (`wake.portus`), ways with idle cores kept awake
-//! (`wake.WAY.awake`), a dispatcher of ten to a thousand queues (`wake.dispatch.queues`), and what `auto` takes of its
-//! budget (`wake.auto.share`). All that is measured in a cell is in one table and one plot.
+//! Beside the cells there are half of a round trip through portus (`wake.portus`) and ways with idle cores kept awake
+//! (`wake.WAY.awake`). There are also a dispatcher of ten to a thousand queues (`wake.dispatch.queues`), and what
+//! `auto` takes of its budget (`wake.auto.share`). All that is measured in a cell is in one table and one plot.
 
 mod awake;
 mod dispatchers;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Show and change what decides how this host works on its packets: interrupts, queues, coalescing, buffers.
 ///
-/// Nothing is changed without `--apply`. The old value of each change is on the disk before the change is made, so that
+/// Nothing is changed without `--apply`. The old value of each change is on the disk before the change is made. So
 /// `ccplane host undo` takes all of them back, whatever became of the process that made them. Settings do not outlive a
 /// reboot.
 #[derive(Args, Debug)]
@@ -91,8 +91,9 @@ fn model_size(text: &str) -> Result<ModelSize, BadModelSize> {
 
 /// Measure placements of application, interrupt and flow, and settings, with bulk TCP flows.
 ///
-/// Goes on where it was when it was stopped. Throughput, bytes per instruction where the processor counts them and bytes per processor second
-/// where not, interrupts, drops and softirqs of each combination are in the results. All settings are as they were afterwards.
+/// Goes on where it was when it was stopped. The results hold throughput, interrupts, drops and softirqs of each
+/// combination. They hold bytes per instruction where the processor counts them, and bytes per processor second where
+/// not. All settings are as they were afterwards.
 #[derive(Args, Debug)]
 pub(crate) struct HostMeasureArgs {
     #[command(flatten)]

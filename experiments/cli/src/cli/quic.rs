@@ -118,9 +118,10 @@ fn neighbour(text: &str) -> Result<(std::net::IpAddr, ccplane_dpdk::net::Mac), S
 
 /// Serve a folder, until interrupted.
 ///
-/// Nothing outside the folder is served, whatever a name or a symbolic link in it says, and nothing in it whose name begins with
-/// a dot. Anyone who reaches the address may fetch; only clients with the token or a known certificate may put. The server's
-/// certificate is made for this run unless one is given; clients that have its fingerprint can be sure of whom they talk to.
+/// Nothing outside the folder is served, whatever a name or a symbolic link in it says. Nothing in it whose name begins
+/// with a dot is served either. Anyone who reaches the address may fetch; only clients with the token or a known
+/// certificate may put. The server's certificate is made for this run unless one is given; clients that have its
+/// fingerprint can be sure of whom they talk to.
 #[derive(Args, Debug)]
 pub(crate) struct QuicServeArgs {
     #[command(flatten)]

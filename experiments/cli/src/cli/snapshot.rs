@@ -31,9 +31,9 @@ pub(crate) enum SnapshotCommand {
 
 /// List the policy slots of every datapath, what they hold, and what was decided of late.
 ///
-/// Of each deployment: its number, its snapshot's hash, where it comes from, its age; the flows that decided by it last,
-/// their decisions, and among these those out of bounds (saturated) and with inputs out of range (clipped), and how
-/// often the datapath's monitor made them fall back (trips).
+/// Of each deployment: its number, its snapshot's hash, where it comes from, its age; the flows that decided by it
+/// last, and their decisions. Of these it shows how many were out of bounds (saturated) and how many had inputs out
+/// of range (clipped). Trips are how often the datapath's monitor made them fall back.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotListArgs {
     #[command(flatten)]

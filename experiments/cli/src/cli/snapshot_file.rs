@@ -12,11 +12,11 @@ const MAX_VALID_DAYS: u64 = 36_500;
 
 /// Make a snapshot of a trained policy, or of a network from elsewhere.
 ///
-/// A network from elsewhere is an ONNX model or a safetensors file of layers NAME.weight and NAME.bias: dense layers with tanh or
-/// ReLU between them, one output. It sees what the algorithm's own policy sees, features in [-1, 1] in the same order
-/// (`ccplane snapshot inspect` lists them), and its output is the action. The policy runs in simulated links first; on the
-/// states that it visits there, and on others, the integer network is compared with the float network. It is refused if the
-/// mean error is beyond the budget, in shares of the action's range.
+/// A network from elsewhere is an ONNX model or a safetensors file of layers NAME.weight and NAME.bias: dense layers
+/// with tanh or ReLU between them, one output. It sees what the algorithm's own policy sees: features in [-1, 1] in the
+/// same order (`ccplane snapshot inspect` lists them). Its output is the action. The policy runs in simulated links
+/// first; on the states that it visits there, and on others, the integer network is compared with the float network. It
+/// is refused if the mean error is beyond the budget, in shares of the action's range.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotBuildArgs {
     /// A network from elsewhere: a file whose name ends in .onnx or .safetensors.

@@ -103,8 +103,9 @@ pub(crate) enum ShapeCommand {
 
 /// A cellular link: a random walk between two rates, or a Markov chain fitted to a trace.
 ///
-/// A fit sorts the trace's windows into states by their rate and by how good the second around them is, and counts which state
-/// follows which; generated traces have about the mean, the variance and the autocorrelation of the fitted one.
+/// A fit sorts the trace's windows into states, by their rate and by how good the second around them is. It counts
+/// which state follows which; generated traces have about the mean, the variance and the autocorrelation of the fitted
+/// one.
 #[derive(Args, Debug)]
 pub(crate) struct CellularArgs {
     /// Fit a chain to this trace.

@@ -31,8 +31,9 @@ pub enum Queue {
     },
     /// A packet waits, and the oldest go until the queue is within its limits; at least one is above 0.
     DropHead { packets: Option<u32>, bytes: Option<u64> },
-    /// Strict priorities by the DSCP's class selector, over a droptail queue: class 7 is served first, class 0 last, and a packet that
-    /// finds no room takes that of the newest one of the lowest class below its own. At least one limit is above 0.
+    /// Strict priorities by the DSCP's class selector, over a droptail queue: class 7 is served first, class 0 last. A
+    /// packet that finds no room takes that of the newest one of the lowest class below its own. At least one limit is
+    /// above 0.
     Priority { packets: Option<u32>, bytes: Option<u64> },
     /// Controlled delay (RFC 8289), over a droptail queue; at least one limit is above 0.
     CoDel {

@@ -1,9 +1,10 @@
 //! Link shells: a command behind an emulated link, as mahimahi's `mm-delay` and `mm-link` run it, nested or not.
 //!
-//! The command lives in an anonymous namespace whose default route is the link; the link's far end is a TUN device in the
-//! caller's namespace, which both processes' end takes away, however they end. Each shell takes a block of 100.64.0.0/10 (RFC 6598)
-//! and hands parts of it to the shells inside, so that packets find their way through all of them without address translation.
-//! Beyond the outermost caller's own addresses nothing can be reached: that would take forwarding in a namespace that is not ours.
+//! The command lives in an anonymous namespace whose default route is the link; the link's far end is a TUN device in
+//! the caller's namespace, which both processes' end takes away, however they end. Each shell takes a block of
+//! 100.64.0.0/10 (RFC 6598) and hands parts of it to the shells inside. So packets find their way through all of them
+//! without address translation. Beyond the outermost caller's own addresses nothing can be reached: that would take
+//! forwarding in a namespace that is not ours.
 
 mod child;
 mod commands;
@@ -70,8 +71,9 @@ impl Shell {
 
 /// Runs a command (the user's shell if `argv` is empty) behind the shell's link, waits for it and writes the logs.
 ///
-/// A process that may not make devices in its network namespace (an ordinary user's) moves to namespaces of its own first, for which it
-/// must have one thread only: then the outside is empty but for the command that [`Shell::outside`] names.
+/// A process that may not make devices in its network namespace (an ordinary user's) first moves to namespaces of its
+/// own. For that it must have one thread only: then the outside is empty but for the command that [`Shell::outside`]
+/// names.
 ///
 /// SIGTERM and SIGHUP are passed on to the command, and SIGINT unless a terminal has done so; if this process is killed, so is the
 /// command, and in either case what the command left running behind the link. The handlers stay: the program is expected to end after.

@@ -1,7 +1,8 @@
 //! Shells for an ordinary user: a user namespace in which the user may make devices.
 //!
-//! The user keeps name and files. Such a user cannot put a device into the host's network namespace, so the shell's outside is a network
-//! namespace of its own, in which the outermost shell's process lives; shells inside find themselves permitted and make none.
+//! The user keeps name and files. Such a user cannot put a device into the host's network namespace. So the shell's
+//! outside is a network namespace of its own, in which the outermost shell's process lives; shells inside find
+//! themselves permitted and make none.
 
 use std::fs;
 

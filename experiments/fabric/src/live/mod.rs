@@ -1,8 +1,8 @@
 //! Live runs: this machine's TCP flows over emulated links between two network namespaces, whose packets an agent decides about.
 //!
-//! One sender has flows to one receiver, half of them over IPv4 and half over IPv6, over links that serve by strict priority of the
-//! code point. Which flow first is asked on the first link alone; which path, over all of them. What is learned of sizes before
-//! the run is nothing: the kernel's datapath remembers what it sees.
+//! One sender has flows to one receiver, half of them over IPv4 and half over IPv6. The links serve by strict priority
+//! of the code point. Which flow first is asked on the first link alone; which path, over all of them. What is learned
+//! of sizes before the run is nothing: the kernel's datapath remembers what it sees.
 
 mod traffic;
 

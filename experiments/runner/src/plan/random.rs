@@ -1,10 +1,10 @@
 //! Links that change at random: `[random]` draws them from its seed, always the same ones.
 //!
-//! A run is cut into stretches of equal length. The first is drawn whole; each change redraws rate, delay and loss with two
-//! chances in three each, and the rate where none of them came. Rates and delays are log-uniform, a third of all losses are
-//! none, and a link has one, two or four flows. Seeds are kept apart, so that nothing is tuned on what it is judged by: below
-//! 100 what policies and the twin may be trained on, below 200 what constants may be chosen by, from 200 on what shipped plans,
-//! tests and figures use.
+//! A run is cut into stretches of equal length. The first is drawn whole; each change redraws rate, delay and loss with
+//! two chances in three each, and the rate where none of them came. Rates and delays are log-uniform, a third of all
+//! losses are none, and a link has one, two or four flows. Seeds are kept apart, so that nothing is tuned on what it is
+//! judged by: policies and the twin may be trained on those below 100, and constants may be chosen by those below 200.
+//! Shipped plans, tests and figures use those from 200 on.
 
 use super::number::Scaled;
 use super::source::{ChangeSource, LinkSource, Mbit, Millis, RandomSource, Seconds, Share};

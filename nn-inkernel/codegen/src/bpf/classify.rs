@@ -1,8 +1,8 @@
 //! Classification of bytes: several networks of one shape decide on the same inputs, which are converted once.
 //!
-//! An input at the lower end of its range is not even multiplied. For that activations of the first layer are counted from the lowest
-//! on: `x = u - A` with u from 0 to 2 A, and `B + sum w x = (B - A sum w) + sum w u`. [`fold`] puts the first of these two sums in the
-//! place of the biases, and [`inputs`] lists the inputs whose u is not 0.
+//! An input at the lower end of its range is not even multiplied. For that activations of the first layer are counted
+//! from the lowest on: `x = u - A` with u from 0 to 2 A. Then `B + sum w x = (B - A sum w) + sum w u`. [`fold`] puts
+//! the first of these two sums in the place of the biases, and [`inputs`] lists the inputs whose u is not 0.
 
 use ccplane_infer::image::{self, feature};
 use ccplane_infer::{Bits, MAX_INPUTS, Shape};

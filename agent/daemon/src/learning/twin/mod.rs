@@ -2,13 +2,15 @@
 //!
 //! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
 //! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
-//! ([`super::estimate`]); when it has changed ([`super::change`]), policies beside the best
-//! known one are played ([`super::adjust`]), and where none is better by enough training ([`training`]) goes on from what is deployed in links drawn around
-//! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
-//! is deployed on, the states that live flows visit, and those that it visits itself in the twin, where they may be soon. That it is better on live flows is for the trial to show.
+//! ([`super::estimate`]); when it has changed ([`super::change`]), policies beside the best known one are played
+//! ([`super::adjust`]). Where none is better by enough, training ([`training`]) goes on from the deployed policy in
+//! links drawn around the estimate. It ends when rewards on a fixed set of them stand still. The result is quantised
+//! on the states that live flows visit, and compared with the deployed policy on them. To these come the states that
+//! it visits itself in the twin, where live flows may be soon. That it is better on live flows is for the trial to
+//! show.
 //!
-//! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
-//! the others are not forgotten.
+//! A policy that takes a preference trains under those that live flows state. Now and then it trains under a landmark,
+//! so that the others are not forgotten.
 
 mod training;
 

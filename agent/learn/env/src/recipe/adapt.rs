@@ -11,8 +11,8 @@ use serde::Serialize;
 /// Decisions that either learns from, at most: as the training of one preference from nothing takes.
 const SCRATCH_STEPS: u64 = 1_000_000;
 const ADAPT_STEPS: u64 = 150_000;
-/// Episodes of an evaluation while it learns: there is one after each update of either, so that neither is seen to be there
-/// before the other only because it is looked at more often.
+/// Episodes of an evaluation while it learns: there is one after each update of either. Otherwise one could seem to get
+/// there before the other only because it is evaluated more often.
 const EPISODES: usize = 24;
 /// Held-out episodes under the new preference; on these, and on those under the old ones, nothing has been chosen.
 const HELD_OUT_EPISODES: usize = 72;

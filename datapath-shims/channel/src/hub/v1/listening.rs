@@ -1,8 +1,8 @@
 //! The agent finds the flows that have run since before it started.
 //!
-//! libccp keeps the place of a flow's program, not its name: written anew by an agent that does not know what lay where, the
-//! table would put another program under a running flow, and libccp may abort that one at each ACK. So each place gets the
-//! beacon first, and no flow is set to another program for a while. Flows without an ACK in that time are asked by their
+//! libccp keeps the place of a flow's program, not its name: an agent that does not know which program lay where would
+//! put another one under a running flow. libccp may then abort that flow at each ACK. So each place gets the beacon
+//! first, and no flow is set to another program for a while. Flows without an ACK in that time are asked by their
 //! numbers: libccp gives a flow the lowest that is free, so that mostly those below a known one belong to flows.
 
 use super::table::{CLEAR_UID, PLACES, Table};
