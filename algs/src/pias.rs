@@ -30,7 +30,7 @@ impl Flow for PiasFlow {
 pub struct Demotions(pub [u64; THRESHOLDS]);
 
 impl Demotions {
-    /// As these values of [`PARAMETERS`] say.
+    /// Returns the demotions that these values of [`PARAMETERS`] say.
     pub(crate) fn configured(values: &[(&'static str, i64)]) -> Demotions {
         Demotions(PARAMETERS.each_ref().map(|parameter| parameter.value_in(values).unsigned_abs()))
     }

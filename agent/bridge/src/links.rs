@@ -47,7 +47,7 @@ impl Bell {
 pub struct Links {
     portus: Link,
     seats: Vec<Seat>,
-    /// There if there are seats.
+    /// Present if there are seats.
     bell: Option<Bell>,
 }
 

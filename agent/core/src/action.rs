@@ -48,7 +48,7 @@ pub enum Command {
         /// Registers, window or rate to set.
         fields: Fields,
     },
-    /// As `SetProgram`, unless the flow runs the program already.
+    /// Does what `SetProgram` does, unless the flow runs the program already.
     EnsureProgram {
         flow: FlowId,
         uid: ProgramUid,

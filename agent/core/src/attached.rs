@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// How a program stands with a datapath.
+/// States of a program at a datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InstallState {
     Pending,
@@ -125,7 +125,7 @@ impl Attached {
         !entry.policies.is_empty() && !self.capabilities.policy
     }
 
-    /// Why an algorithm's flows cannot be steered here.
+    /// Returns the reason why an algorithm's flows cannot be steered here, if there is one.
     pub fn refusal(&self, entry: &Entry) -> Option<NativeReason> {
         if self.lacks(entry) {
             return Some(NativeReason::NoPolicies { kind: self.capabilities.kind });

@@ -13,7 +13,7 @@ use ccplane_snapshot::{Admission, Snapshot, SnapshotError, Trust, TrustedSnapsho
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How report registers are declared.
+/// The prefix by which report registers are declared.
 const REPORT_PREFIX: &str = "Report.";
 
 /// A compiled fold program.
@@ -108,7 +108,7 @@ impl Compiled {
     }
 }
 
-/// Why a command of an algorithm was not carried out.
+/// Reasons why a command of an algorithm was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -148,23 +148,18 @@ pub enum CommandError {
     /// Too many fields in one command.
     #[error("{found} fields in one command, at most {limit} are allowed")]
     TooManyFields {
-        /// How many there were.
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// Too many commands in one call; this and later ones were not carried out.
     #[error("{found} commands in one call, at most {limit} are allowed")]
     TooManyCommands {
-        /// How many there were.
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// The datapath is behind.
     #[error("{limit} commands wait for the datapath, the most there may be")]
     QueueFull {
-        /// How many may wait.
         limit: usize,
     },
     /// The datapath refused an update.
@@ -172,7 +167,7 @@ pub enum CommandError {
     Datapath(ccplane_contract::DatapathError),
 }
 
-/// Why algorithms cannot be registered.
+/// Reasons why algorithms cannot be registered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
@@ -180,9 +175,7 @@ pub enum CatalogError {
     #[error("{found} {what}, at most {limit} are allowed")]
     TooMany {
         what: &'static str,
-        /// How many there are.
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// Two algorithms of one name, or one named [`NATIVE`].

@@ -106,7 +106,7 @@ impl AddAssign for Counters {
     }
 }
 
-/// Why a datapath cannot be attached.
+/// Reasons why a datapath cannot be attached.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -115,7 +115,6 @@ pub enum AttachError {
     Attached(DatapathId),
     #[error("{limit} datapaths are attached, the most there may be")]
     TooMany {
-        /// How many may be.
         limit: usize,
     },
     #[error("the agent stops")]

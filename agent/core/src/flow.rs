@@ -8,7 +8,7 @@ use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// Why a flow runs its datapath's native algorithm.
+/// Reasons why a flow runs its datapath's native algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NativeReason {
     /// A rule says so.
@@ -195,7 +195,8 @@ impl<'a> FlowView<'a> {
         self.state.chooser.as_ref()?;
         self.state.steered.as_ref().ok().map(|s| s.name)
     }
-    /// Why it runs that arm; `None` without arms, or if the algorithm's code panicked when it was asked.
+    /// Returns the reason why it runs that arm; `None` without arms, or if the algorithm's code panicked
+    /// when it was asked.
     pub fn choice(&self) -> Option<Choice> {
         let chooser = self.state.chooser.as_ref()?;
         catch(|| chooser.choice()).ok()
@@ -213,7 +214,7 @@ impl<'a> FlowView<'a> {
     pub fn instead_of(&self) -> Option<(&'static str, &'a NativeReason)> {
         self.state.fell_back.as_deref().map(|reason| (self.state.algorithm, reason))
     }
-    /// Why it runs no program.
+    /// Returns the reason why it runs no program, if it runs none.
     pub fn native(&self) -> Option<&'a NativeReason> {
         self.state.steered.as_ref().err().map(|r| &**r)
     }

@@ -203,7 +203,7 @@ impl Core {
         self.collect();
     }
 
-    /// How a command for a slot ended; `deploys`: one that moves a snapshot.
+    /// Takes the result of a command for a slot; `deploys`: one that moves a snapshot.
     pub(crate) fn slot_result(
         &mut self,
         id: DatapathId,

@@ -1,4 +1,4 @@
-//! How flows start, end, and go to their native algorithm.
+//! Flows start, end, and go to their native algorithm.
 
 use crate::choosing::begin;
 use crate::core::Core;

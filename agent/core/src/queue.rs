@@ -74,7 +74,8 @@ impl Queue {
         });
     }
 
-    /// How a release ended. One that failed is asked for again with the next heartbeat, unless the flow has ended.
+    /// Takes the result of a release. One that failed is asked for again with the next heartbeat, unless the flow
+    /// has ended.
     pub fn released(&mut self, flow: FlowId, failed: bool) {
         if failed {
             self.releasing.entry(flow).and_modify(|failed| *failed = true);

@@ -33,7 +33,7 @@ impl Core {
         })
     }
 
-    /// How an action ended.
+    /// Takes the result of an action.
     pub fn result(&mut self, id: ActionId, result: Result<(), DatapathError>) {
         let Some(attached) = self.datapaths.get_mut(&id.datapath) else { return };
         let Some(waiting) = attached.queue.answered(id) else { return };

@@ -19,7 +19,8 @@ pub struct Rule {
     pub remote_port: Option<RangeInclusive<u16>>,
     /// The congestion control that the flow's owner asked its datapath for by name, as CCP's CREATE carries it.
     pub requested: Option<String>,
-    /// Where the receiver's address lies. An IPv4 prefix also matches IPv4-mapped IPv6 addresses.
+    /// The prefix in which the receiver's address lies. An IPv4 prefix also matches IPv4-mapped
+    /// IPv6 addresses.
     pub remote: Option<IpNet>,
     /// The algorithm's name, or [`NATIVE`].
     pub algorithm: String,
@@ -121,15 +122,13 @@ impl Rules {
     }
 }
 
-/// Why rules are refused.
+/// Reasons why rules are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RulesError {
     #[error("{found} rules, at most {limit} are allowed")]
     TooMany {
-        /// How many there are.
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// No algorithm of that name.

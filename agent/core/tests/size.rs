@@ -1,4 +1,4 @@
-//! How much memory flows take.
+//! Flows take a bounded amount of memory.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -28,7 +28,7 @@ pub enum Role {
     Port,
 }
 
-/// Why a filter is not there.
+/// Reasons why a filter is not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
     #[error("no filter for this processor: {0}")]

@@ -1,4 +1,4 @@
-//! How a command fails: what it says and the exit code.
+//! A command fails with a message and an exit code.
 
 use std::error::Error;
 use std::fmt::Write as _;

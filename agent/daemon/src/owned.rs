@@ -19,7 +19,7 @@ const SEEN_BY_OTHERS: u32 = 0o077;
 /// Entries of a folder that are looked at, at most.
 const MAX_ENTRIES: usize = 4096;
 
-/// Why a folder or file is not used.
+/// Reasons why a folder or file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnedError {
     /// A system call failed.

@@ -1,4 +1,4 @@
-//! Where the agent is: its configuration and the paths that follow from it.
+//! The agent's place: its configuration and the paths that follow from it.
 
 use crate::args::Place;
 use crate::config::Config;
@@ -49,7 +49,7 @@ impl Located {
         Ok(ccplane_files::parent(&self.control_socket)?)
     }
 
-    /// How the kernel datapath is attached, or was.
+    /// Returns the options with which the kernel datapath is attached, or was.
     pub fn ebpf_options(&self) -> Options {
         let ebpf = &self.config.datapath.ebpf;
         Options {

@@ -19,10 +19,10 @@ pub const DATAPATH_SOCKET: &str = "ccp.sock";
 /// Errors of the run directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// There is no place for it.
+    /// No place for it is ours.
     #[error("not root, XDG_RUNTIME_DIR is not set, and {} is not a directory of this user: set `socket` in [control]", path.display())]
     NotOurs {
-        /// Where it would be.
+        /// The path at which it would be.
         path: PathBuf,
     },
     /// The directory is not ours alone.

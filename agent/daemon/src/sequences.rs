@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 64 << 10;
 /// Algorithms that it has room for.
 const MAX_ALGORITHMS: usize = 256;
 
-/// Why a snapshot from elsewhere is not taken.
+/// Reasons why a snapshot from elsewhere is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedSnapshot {
     #[error("{0}")]
@@ -43,7 +43,7 @@ pub enum RefusedSnapshot {
 #[derive(Debug)]
 pub struct Admissions {
     trust: Trust,
-    /// Where numbers are kept; opened at the start, before any right is given up.
+    /// The folder in which numbers are kept; opened at the start, before any right is given up.
     state: Option<Folder>,
 }
 
@@ -110,7 +110,7 @@ fn read(folder: &Folder) -> Result<BTreeMap<String, u64>, RefusedSnapshot> {
     lines.map(|l| line(l).ok_or_else(|| RefusedSnapshot::Corrupt { path: path(), line: l.0 + 1 })).collect()
 }
 
-/// Where state that outlives a start of the machine is kept.
+/// Returns the folder for state that outlives a start of the machine.
 fn default_state() -> Option<PathBuf> {
     if geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/ccplane"));

@@ -83,7 +83,8 @@ impl Directory {
         Directory::open(path, others)
     }
 
-    /// As [`Directory::create`], for a directory that serves nothing else: its mode is set if it is ours.
+    /// Creates the directory as [`Directory::create`] does, for a directory that serves nothing else: its
+    /// mode is set if it is ours.
     ///
     /// # Errors
     /// [`DirectoryError`].

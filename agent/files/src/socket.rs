@@ -123,8 +123,8 @@ impl SocketName {
         self.bind_at(&address, kind, flags)
     }
 
-    /// As [`SocketName::bind`], for peers that answer to the address from which they were sent something: the socket's address is
-    /// its path, not one that only this process can follow.
+    /// Binds the socket as [`SocketName::bind`] does, for peers that answer to the address from which they were sent
+    /// something: the socket's address is its path, not one that only this process can follow.
     ///
     /// # Errors
     /// As [`SocketName::bind`]; also where the path no longer leads to the directory that was checked.

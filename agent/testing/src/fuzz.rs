@@ -12,7 +12,7 @@ use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// How many inputs to draw.
+/// The environment variable for the number of inputs to draw.
 pub const EXECUTIONS: &str = "CCPLANE_FUZZ_EXECUTIONS";
 /// The environment variable that seeds the inputs; 1 unless given.
 pub const SEED: &str = "CCPLANE_FUZZ_SEED";
@@ -138,7 +138,7 @@ impl Fuzz {
         self
     }
 
-    /// How many inputs `cargo test` draws, where [`PART`] takes too long.
+    /// Sets the number of inputs that `cargo test` draws, where [`PART`] takes too long.
     #[must_use]
     pub fn part(mut self, executions: u64) -> Fuzz {
         self.executions = Some(executions);

@@ -92,7 +92,8 @@ pub fn longest_stall_us(samples: impl IntoIterator<Item = (u64, u64)>, from_us: 
 /// with a full queue, and what a loaded machine holds up whoever carries or samples it.
 pub const STALL: Duration = Duration::from_secs(1);
 
-/// How long after its last mishap a flow is watched: longer than an agent's silence goes unnoticed here, and a stall after that.
+/// The time for which a flow is watched after its last mishap: longer than an agent's silence goes unnoticed here, and
+/// a stall after that.
 pub const WATCHED: Duration = Duration::from_secs(2);
 
 /// A fault that a test injects, and its time on the clock of the flow's samples.
@@ -121,7 +122,7 @@ pub fn assert_never_stalled(samples: &[(u64, u64)], mishaps: &[Mishap], limit: D
 
 /// The environment variable for how often each mishap is repeated.
 pub const REPEATS: &str = "CCPLANE_REPEATS";
-/// How often it is under `make attack`.
+/// The number of repeats under `make attack`.
 const ATTACK_REPEATS: u32 = 10;
 
 /// Repeats what happens to a flow, each time to a new one: `part` times in `make test`, ten times in `make attack`, or as often as
@@ -146,7 +147,8 @@ pub fn repeated(part: u32, mut once: impl FnMut() -> Option<()>) {
     }
 }
 
-/// How much of an attack to run: `full` under `make attack`, else the `part` that `make test` has time for.
+/// Returns the amount of an attack to run: `full` under `make attack`, else the `part` that `make test` has
+/// time for.
 pub fn attack_scale<T>(part: T, full: T) -> T {
     if std::env::var_os(ATTACK).is_some() { full } else { part }
 }

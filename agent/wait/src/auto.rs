@@ -40,7 +40,7 @@ const SETTLED_DWELLS: u64 = 4;
 const BETTER_BY: u64 = 8;
 /// Processor time of a sleep until it is measured, nanoseconds.
 const SLEEP_COST_NS: u64 = 3_000;
-/// How late a sleep ends until that is measured, nanoseconds.
+/// The lateness with which a sleep is taken to end until that is measured, nanoseconds.
 const SLEEP_LATE_NS: u64 = 60_000;
 /// The longest delay of a sleep's end that says something about sleeps, nanoseconds.
 const MAX_LATE_NS: u64 = 1_000_000;
@@ -57,7 +57,7 @@ const BEYOND_WINDOW: u64 = 32;
 /// The account's unit is a hundredth of a nanosecond, so that a percentage of time is exact.
 const PERCENT: u64 = 100;
 
-/// How late sleeps end, as smoothed mean and deviation.
+/// The lateness with which sleeps end, as smoothed mean and deviation.
 #[derive(Clone, Copy, Debug)]
 struct Lateness {
     mean_ns: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Auto {
     events: u32,
     planned_ns: u64,
     changed_ns: u64,
-    /// How long the window is kept at least, nanoseconds.
+    /// The least time for which the window is kept, nanoseconds.
     dwell_ns: u64,
 }
 

@@ -13,7 +13,7 @@ const SLEEPS: u32 = 32;
 const WARM: u32 = 4;
 /// The shortest and the longest time of a sleep that is believed, nanoseconds.
 const BELIEVED_NS: (u64, u64) = (300, 30_000);
-/// How much later than asked the kernel may end a sleep of this thread, nanoseconds.
+/// The delay with which the kernel may end a sleep of this thread, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1_000;
 
 /// The processor time that the calling thread has used.

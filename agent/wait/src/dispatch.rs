@@ -20,7 +20,7 @@ pub(crate) const ROUNDS_PER_YIELD: u32 = 16;
 /// The least real-time priority, which is above all threads without one.
 pub const FIFO_PRIORITY: i32 = 1;
 
-/// How the threads of a dispatcher's core are scheduled.
+/// Scheduling classes of the threads on a dispatcher's core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Like all others: a call may be followed by a thread of another program.
@@ -29,7 +29,7 @@ pub enum Class {
     Fifo,
 }
 
-/// Why there is no dispatcher.
+/// Reasons why there is no dispatcher.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
     /// A queue has no owner, or an owner no queue.

@@ -13,7 +13,8 @@ use std::path::Path;
 pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 /// Latency that is as good as none: the kernel's default, microseconds.
 const NO_LIMIT_US: i32 = 2_000_000_000;
-/// How long cores stay awake after the last event, nanoseconds: a load with shorter gaps changes nothing.
+/// The time for which cores stay awake after the last event, nanoseconds: a load with shorter gaps
+/// changes nothing.
 pub const LINGER_NS: u64 = 100_000_000;
 
 /// A limit of the latency of idle cores, which holds while there are events and goes with the process.

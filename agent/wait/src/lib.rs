@@ -1,4 +1,4 @@
-//! How threads wait for events: asleep, polling, through a dispatcher, or by a choice under a budget.
+//! Threads wait for events: asleep, polling, through a dispatcher, or by a choice under a budget.
 //!
 //! | mode | while nothing comes | a wake-up costs |
 //! |---|---|---|

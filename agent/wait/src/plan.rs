@@ -31,9 +31,10 @@ impl Window {
 pub(crate) struct Sleeps {
     /// Processor time of one sleep and its end, nanoseconds.
     pub(crate) cost_ns: u64,
-    /// How much earlier than its window a sleep has to end, so that it is seldom too late, nanoseconds.
+    /// The time by which a sleep has to end before its window, so that it is seldom too late,
+    /// nanoseconds.
     pub(crate) early_ns: u64,
-    /// How late a sleep ends in the mean, nanoseconds.
+    /// The mean lateness of a sleep's end, nanoseconds.
     pub(crate) late_ns: u64,
 }
 

@@ -10,7 +10,7 @@ const WORD_QUEUES: usize = u64::BITS as usize;
 /// Queues that a bitmap may have.
 pub const MAX_QUEUES: usize = WORD_QUEUES * WORD_QUEUES;
 
-/// There are more queues than bits.
+/// The queues are more than the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{found} queues, 1 to {MAX_QUEUES} are expected")]
 pub struct QueuesError {

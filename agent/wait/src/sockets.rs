@@ -11,7 +11,7 @@ const BUDGET: u16 = 64;
 /// Descriptors that are found ready by one wait, at most.
 const MAX_READY: usize = 8;
 
-/// Why the kernel does not poll for a socket.
+/// Reasons why the kernel does not poll for a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BusyPollError {
     /// The kernel has no such option.
@@ -37,7 +37,7 @@ pub fn set_busy_poll(socket: BorrowedFd<'_>, us: u32) -> Result<(), BusyPollErro
     set(socket, "SO_BUSY_POLL_BUDGET", libc::SO_BUSY_POLL_BUDGET, libc::c_int::from(BUDGET))
 }
 
-/// How long the kernel polls for the socket, microseconds.
+/// Returns the time for which the kernel polls for the socket, microseconds.
 ///
 /// # Errors
 /// The kernel has no such option.
@@ -77,7 +77,7 @@ impl BusyWait {
         Ok(BusyWait(epoll))
     }
 
-    /// How long a wait polls, microseconds, as the kernel says.
+    /// Returns the time for which a wait polls, microseconds, as the kernel says.
     ///
     /// # Errors
     /// The error of ioctl(2).

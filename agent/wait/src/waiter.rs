@@ -22,7 +22,7 @@ pub enum Mode {
     Auto,
 }
 
-/// How a thread waits.
+/// The ways in which a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
     /// Sleeps until it is woken.
@@ -61,7 +61,7 @@ impl FromStr for Mode {
 }
 
 impl Mode {
-    /// As configurations spell it.
+    /// Returns the name in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Sleep => "sleep",
@@ -156,7 +156,7 @@ impl Waiter {
         self.auto.as_ref().map(Auto::window)
     }
 
-    /// How often `auto` has changed its window.
+    /// Returns the number of times that `auto` has changed its window.
     pub fn changes(&self) -> u64 {
         self.auto.as_ref().map_or(0, Auto::changes)
     }

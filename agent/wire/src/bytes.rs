@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where a message is written: a `Vec<u8>`, or a fixed buffer as [`SliceOut`].
+/// A place to which a message is written: a `Vec<u8>`, or a fixed buffer as [`SliceOut`].
 pub trait Out {
     /// Bytes written so far.
     fn written(&self) -> usize;

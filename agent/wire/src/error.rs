@@ -1,8 +1,8 @@
-//! Why a message is refused.
+//! Reasons why a message is refused.
 
 use ccplane_program::ir::VerifyError;
 
-/// Why bytes are not a message. The field is named as in this crate's types.
+/// Reasons why bytes are not a message. The field is named as in this crate's types.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message ends inside a field.
@@ -80,7 +80,7 @@ pub enum DecodeError {
     Program(#[from] VerifyError),
 }
 
-/// Why a message cannot be encoded.
+/// Reasons why a message cannot be encoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The buffer is too small.
@@ -94,9 +94,7 @@ pub enum EncodeError {
     #[error("{field}: {found}, at most {limit} are allowed")]
     TooMany {
         field: &'static str,
-        /// How many were given.
         found: usize,
-        /// How many are allowed.
         limit: usize,
     },
     /// A value above what the protocol can carry.

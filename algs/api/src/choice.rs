@@ -132,7 +132,7 @@ pub const MAX_MEMORY_BYTES: usize = 4 << 20;
 pub enum MemoryError {
     /// The file is larger than [`MAX_MEMORY_BYTES`].
     TooLarge { found: usize },
-    /// There is no header.
+    /// The header is missing.
     Header,
     /// The format is of another version.
     Version {

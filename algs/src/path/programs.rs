@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 /// Bytes that wait when a flow starts, at most: what its application may write at once.
 const START_BYTES: i64 = 16_384;
 
-/// How all programs that report begin: what a flowlet does between its first packets, and the outcome of the decision before.
+/// The beginning of all programs that report: what a flowlet does between its first packets, and the outcome of the
+/// decision before.
 const BEGIN: &str = "
 (when (&& (>= decided_us 0) (&& (< Flow.gap_us flowlet_us) (> Packet.bytes 0))) (:= DecideAt +infinity))
 (when true
@@ -25,7 +26,8 @@ const BEGIN: &str = "
 (when (== Packet.bytes 0) (:= Report.ended 1) (report))
 ";
 
-/// How programs of a flow's start begin: a number that is the flow's own, 32 bits. Its hash alone may not be, before it has a port.
+/// The beginning of programs of a flow's start: a number that is the flow's own, 32 bits. Its hash alone may not be,
+/// before it has a port.
 const DRAW: &str = "
 (when true
     (:= draw (- Now (* (/ Now 65536) 65536)))
@@ -36,14 +38,14 @@ const DRAW: &str = "
 )
 ";
 
-/// Where a program chooses among the paths.
+/// Times at which a program chooses among the paths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chooses {
     /// Wherever a flowlet begins.
     Flowlets,
     /// Nowhere: the flow keeps the path that it started on, and the program says what that was worth.
     Nothing,
-    /// Where the flow starts, which has no name yet to report under.
+    /// At the flow's start, when it has no name yet to report under.
     Starts,
 }
 
@@ -194,8 +196,8 @@ pub(super) fn source_of_agent() -> String {
     )
 }
 
-/// As Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another one at random, where a
-/// flowlet begins.
+/// Chooses as Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another
+/// one at random, where a flowlet begins.
 pub(super) fn source_of_plb() -> String {
     format!(
         "# A flow whose path marks half of its packets, or loses some, goes on with the next one of a random order.

@@ -50,7 +50,7 @@ struct Version {
     image: Vec<u64>,
 }
 
-/// Where a history's cell comes from.
+/// Sources of a history's cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Cell {
     /// The report's register of this name.
@@ -126,7 +126,7 @@ impl Flow for InAgentFlow {
     }
 }
 
-/// As a history's cells hold it.
+/// Saturates a value as a history's cells do.
 fn saturate(value: i64) -> i32 {
     value.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }

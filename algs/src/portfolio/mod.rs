@@ -131,12 +131,11 @@ pub struct Arm {
     pub prior: f64,
 }
 
-/// Why arms make no portfolio.
+/// Reasons why arms make no portfolio.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ArmsError {
     /// Their number is outside 1 to [`MAX_ARMS`].
     Count {
-        /// How many there are.
         found: usize,
     },
     /// One has arms itself, or is named twice.

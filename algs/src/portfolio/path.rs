@@ -128,7 +128,7 @@ pub(super) struct Path {
     pub why: Why,
 }
 
-/// Why a path has its arm.
+/// Reasons why a path has its arm.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Why {
     /// Nothing has been measured yet.

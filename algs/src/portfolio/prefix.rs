@@ -38,7 +38,7 @@ impl fmt::Display for Prefix {
 impl FromStr for Prefix {
     type Err = ();
 
-    /// As it is displayed, and in no other way.
+    /// Reads a prefix as it is displayed, and in no other way.
     fn from_str(text: &str) -> Result<Prefix, ()> {
         let (address, _) = text.split_once('/').ok_or(())?;
         let prefix = Prefix::of(address.parse().map_err(|_| ())?);

@@ -6,7 +6,8 @@ use ccplane_bandit::{Estimate, Forgetting, Ucb, UcbConfig};
 const SPAN: f64 = 5.0;
 /// The share of their weight that older intervals keep at each new one.
 const DISCOUNT: f64 = 0.97;
-/// How far the worths of an arm's intervals vary, as a reward: the padding of an arm that was measured once in ten intervals is 0.15.
+/// The deviation of the worths of an arm's intervals, as a reward: the padding of an arm that was measured once in ten
+/// intervals is 0.15.
 const SPREAD: f64 = 0.065 / (2.0 * SPAN);
 const EXPLORATION: f64 = 0.6;
 /// By how much an arm must be better to be adopted, as a worth.
@@ -42,7 +43,7 @@ impl Record {
         Record::restore(&vec![Estimate::default(); arms], vec![0; arms], best)
     }
 
-    /// As it was kept; `None` if it cannot be.
+    /// Restores the record as it was kept; `None` if it cannot be.
     pub fn restore(estimates: &[Estimate], intervals: Vec<u64>, best: usize) -> Option<Record> {
         let fits = intervals.len() == estimates.len() && best < estimates.len();
         fits.then(|| bandit(estimates)).flatten().map(|bandit| Record { bandit, intervals, best })

@@ -387,7 +387,7 @@ pub fn link_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, map).u32(8, ATTACH_STRUCT_OPS).call_fd(CMD_LINK_CREATE)
 }
 
-/// How an XDP program is attached to a device.
+/// The ways in which an XDP program is attached to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum XdpMode {

@@ -32,7 +32,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// How many file descriptors they are.
+    /// The number of file descriptors.
     pub const COUNT: usize = 2;
 
     /// In the order in which a message carries them.
@@ -47,7 +47,7 @@ impl Parts {
     }
 }
 
-/// Why there are no rings.
+/// Reasons why there are no rings.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// Their memory cannot be had.

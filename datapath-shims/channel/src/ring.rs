@@ -54,7 +54,7 @@ pub const fn is_valid(bytes: usize) -> bool {
     bytes.is_power_of_two() && bytes >= MIN_BYTES && bytes <= MAX_BYTES
 }
 
-/// Why a record was not written.
+/// Reasons why a record was not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WriteError {
     /// The reader has not made room for it yet.

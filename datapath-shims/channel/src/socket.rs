@@ -147,9 +147,9 @@ pub fn may_speak(uid: u32) -> bool {
     uid == 0 || Uid::from_raw(uid) == geteuid()
 }
 
-/// Where a datapath's socket may be, the best first, and what its name starts with there: beside the agent's, which this
-/// process need not be able to write to, as where a container has it read-only; and where an agent may look that has the
-/// same files.
+/// Returns the places where a datapath's socket may be, the best first, and how its name starts there. One is beside
+/// the agent's socket, where this process may be unable to write, for instance where a container has it read-only. The
+/// others are where an agent may look that has the same files.
 fn places(agent: &Path) -> impl Iterator<Item = (PathBuf, &'static str)> {
     let beside = agent.parent().map(|place| (place.to_owned(), SOCKET_PREFIX));
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -33,7 +33,7 @@ pub fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 #[derive(Debug)]
 pub struct SharedWords(Mapping);
 
-/// Why memory of another process is not mapped.
+/// Reasons why memory of another process is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// A system call failed.

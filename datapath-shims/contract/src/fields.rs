@@ -7,7 +7,7 @@ use ccplane_program::vm;
 /// The control register, a number, that programs keep the segment size in, bytes. The agent sets it when a flow starts.
 pub const MSS_REGISTER: &str = "mss";
 
-/// Where a program has its [`MSS_REGISTER`].
+/// Returns the [`MSS_REGISTER`] of a program that has one.
 pub fn mss_register(program: &Program) -> Option<RegId> {
     let register = program.reg(MSS_REGISTER)?;
     let decl = program.regs().get(usize::from(register))?;

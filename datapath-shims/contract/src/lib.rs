@@ -163,7 +163,7 @@ impl Capabilities {
     }
 }
 
-/// How a flow is steered at the moment.
+/// The ways in which a flow can be steered.
 // Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -232,7 +232,7 @@ pub enum Event {
     },
 }
 
-/// Why a datapath refused a command.
+/// Reasons why a datapath refused a command.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatapathError {
@@ -337,7 +337,8 @@ pub trait Datapath {
         Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() })
     }
 
-    /// As [`Datapath::set_program`], unless the flow runs `uid` already, as one that it started with may.
+    /// Sets a program as [`Datapath::set_program`] does, unless the flow runs `uid` already, as one that
+    /// it started with may.
     ///
     /// # Errors
     /// As [`Datapath::set_program`].

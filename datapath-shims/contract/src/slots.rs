@@ -203,8 +203,8 @@ impl SlotTable {
         }
     }
 
-    /// As [`Datapath::push`](crate::Datapath::push). No buffer is ever busy: what still decides by another
-    /// clone keeps its image.
+    /// Pushes an image as [`Datapath::push`](crate::Datapath::push) does. No buffer is ever busy: what
+    /// still decides by another clone keeps its image.
     ///
     /// # Errors
     /// `NoSlot`, `OtherShape`, `BadImage`.

@@ -55,7 +55,7 @@ const KIND_ENUM64: u32 = 19;
 pub struct Btf {
     data: Vec<u8>,
     strings: usize,
-    /// Where each type id's record starts; id 0 is void.
+    /// The offset of each type id's record; id 0 is void.
     types: Vec<usize>,
     structs: HashMap<Vec<u8>, u32>,
     funcs: HashMap<Vec<u8>, u32>,
@@ -79,7 +79,7 @@ struct TypeRec {
     bitfields: bool,
     /// The size or the referenced type.
     arg: u32,
-    /// Where the record's tail starts.
+    /// The offset of the record's tail.
     tail: usize,
 }
 

@@ -218,7 +218,7 @@ impl EbpfDatapath {
         self.wait_also(timeout, None)
     }
 
-    /// As [`EbpfDatapath::wait`], and ends early when `also` becomes readable.
+    /// Waits as [`EbpfDatapath::wait`] does, and ends early when `also` becomes readable.
     ///
     /// # Errors
     /// The error of ppoll(2).

@@ -119,7 +119,7 @@ impl Memory {
         Ok(Memory { ctl, table: Table::new(flows, max_flows, maps.record_bytes) })
     }
 
-    /// How long the agent has been silent.
+    /// Returns the time for which the agent has been silent.
     pub fn silence(&self) -> Duration {
         let last = self.ctl.u64(ctl::HEARTBEAT_US as usize).load(Relaxed);
         Duration::from_micros(ccplane_files::monotonic_us().saturating_sub(last))

@@ -23,7 +23,7 @@ use crate::sys::{self, MapType};
 pub struct View {
     /// Process id of the agent that attached or took over last.
     pub agent_pid: u32,
-    /// How long that agent has been silent.
+    /// The time for which that agent has been silent.
     pub silence: Duration,
     /// Whether the silence exceeds the heartbeat timeout, so that flows run the native algorithm.
     pub silent: bool,
@@ -103,7 +103,7 @@ pub struct Check {
     pub ok: bool,
     /// The observed state.
     pub found: String,
-    /// How to meet the requirement if it is not met.
+    /// The way to meet the requirement if it is not met.
     pub remedy: &'static str,
 }
 

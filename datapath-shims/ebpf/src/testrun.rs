@@ -241,7 +241,8 @@ impl Bench {
         self.table.policy(0)
     }
 
-    /// How often the program gave up the flow in the last [`Bench::time`] or [`Bench::invoke`].
+    /// Returns the number of times that the program gave up the flow in the last [`Bench::time`] or
+    /// [`Bench::invoke`].
     pub fn given_up(&self) -> u64 {
         self.io.u64(GIVEN_UP as usize).load(Relaxed)
     }

@@ -116,7 +116,7 @@ fn level_of(word: u32) -> Level {
     }
 }
 
-/// Where a flow leaves its samples.
+/// The cell in which a flow leaves its samples.
 #[derive(Debug)]
 pub(crate) struct SampleCell(SequenceCell<WORDS>);
 

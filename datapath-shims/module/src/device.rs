@@ -35,7 +35,7 @@ const RING_PARAMETER: &str = "/sys/module/ccplane/parameters/ring";
 /// Longest text of that parameter.
 const PARAMETER: Bound = Bound { what: "a parameter of the kernel module", bytes: 4096 };
 
-/// Why the module cannot be used.
+/// Reasons why the module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     #[error("{what} {}: {source}", path.display())]
@@ -59,7 +59,7 @@ pub struct ModuleDatapath {
     is_broken: bool,
 }
 
-/// How the module's frames come in.
+/// The ways in which the module's frames come in.
 #[derive(Debug)]
 enum Events {
     /// From memory that the module writes to, without a system call.
@@ -233,7 +233,7 @@ impl Forward for ModuleDatapath {
         &mut self.peer
     }
 
-    /// As they are now: the module answers before the write that asks returns.
+    /// Returns the flows as they are now: the module answers before the write that asks returns.
     fn forward_flows(&mut self) -> Vec<FlowStats> {
         self.receive();
         self.peer.ask_for_flows();

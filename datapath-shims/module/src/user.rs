@@ -50,7 +50,7 @@ const ASKED: u64 = 2;
 pub enum Build {
     /// With AddressSanitizer and UndefinedBehaviorSanitizer, each finding of which ends the process.
     Sanitized,
-    /// As a kernel module is compiled: optimised, without vectors, without jump tables.
+    /// Built as a kernel module is: optimised, without vectors, without jump tables.
     Kernel,
 }
 

@@ -1,4 +1,4 @@
-//! How fast the simulator runs: packets of flows with a fixed window, per second of real time.
+//! The speed of the simulator: packets of flows with a fixed window, per second of real time.
 
 use ccplane_netsim::{
     Acks, Capacity, ConfigError, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,

@@ -22,7 +22,7 @@ pub const MAX_ACK_EVERY: u8 = 64;
 /// A loss probability of 1.
 pub const PPM: u32 = 1_000_000;
 
-/// How fast a link serves.
+/// The speeds at which a link serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Capacity {
     /// A constant rate; a packet departs when its last bit was served.
@@ -45,7 +45,8 @@ pub enum Capacity {
     },
 }
 
-/// Where a queue ends. On a link of constant rate the packet in service is not in the queue.
+/// The limits at which a queue ends. On a link of constant rate the packet in service is not in the
+/// queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueLimit {
     /// Packets, at least 1.
@@ -78,7 +79,7 @@ pub enum Discipline {
     Codel {
         /// Acceptable standing delay, nanoseconds.
         target_ns: u64,
-        /// How long it may be exceeded, nanoseconds.
+        /// The time for which it may be exceeded, nanoseconds.
         interval_ns: u64,
         /// Whether to mark packets rather than drop them.
         ecn: bool,
@@ -87,7 +88,7 @@ pub enum Discipline {
     Pie {
         /// The delay that the queue is held to, nanoseconds.
         target_ns: u64,
-        /// How long a burst passes untouched, nanoseconds.
+        /// The length of a burst that passes untouched, nanoseconds.
         max_burst_ns: u64,
         /// Whether to mark packets rather than drop them while the probability is below a tenth.
         ecn: bool,
@@ -115,7 +116,7 @@ pub struct Outage {
 /// The rate, delay, queue and impairments of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
-    /// How fast it serves.
+    /// The speed at which it serves.
     pub capacity: Capacity,
     /// One-way propagation delay behind the queue, nanoseconds.
     pub delay_ns: u64,
@@ -123,7 +124,7 @@ pub struct LinkConfig {
     pub jitter_ns: u64,
     /// Probability, in millionths, that a packet is lost before it reaches the queue.
     pub loss_ppm: u32,
-    /// Where the queue ends.
+    /// The limit at which the queue ends.
     pub queue: QueueLimit,
     pub discipline: Discipline,
     /// Bytes that a packet costs this link beside its own, such as 4 for mahimahi's TUN header.
@@ -190,12 +191,12 @@ pub struct LinkChange {
     pub loss_ppm: Option<u32>,
 }
 
-/// How a receiver acknowledges.
+/// The way in which a receiver acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acks {
     /// Segments that one ACK waits for, of the largest size seen; 1: each is acknowledged at once.
     pub every: u8,
-    /// How long it waits at most, nanoseconds.
+    /// The longest time that it waits, nanoseconds.
     pub delay_ns: u64,
     /// ACKs that don't wait at a flow's start, and after it was idle.
     pub quick: u8,
@@ -214,7 +215,7 @@ impl Acks {
     /// Each segment at once.
     pub const EACH: Acks =
         Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0, compress: false, conceals_losses: false };
-    /// As Linux does for bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
+    /// Linux's way with bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
     /// start (`TCP_MAX_QUICKACKS`).
     pub const LINUX: Acks = Acks { every: 2, delay_ns: 40_000_000, quick: 16, ..Acks::EACH };
 }
@@ -234,7 +235,7 @@ pub struct PathConfig {
     pub links: Vec<u8>,
     /// The links of further routes, which [`Network::steer`](crate::Network::steer) numbers from 1.
     pub other_routes: Vec<Vec<u8>>,
-    /// How its receiver acknowledges.
+    /// The way in which its receiver acknowledges.
     pub acks: Acks,
     /// Links that its acknowledgements cross, in order; none: their way is uncongested.
     pub return_links: Vec<u8>,
@@ -270,7 +271,6 @@ pub enum ConfigError {
     #[error("link {found} does not exist, the network has {links}")]
     NoLink {
         found: u8,
-        /// How many links there are.
         links: usize,
     },
 }

@@ -336,7 +336,7 @@ impl Link {
         self.stats.departed_bytes += self.queue.size(packet);
     }
 
-    /// How long the next packet takes from here to the link's end.
+    /// Returns the time that the next packet takes from here to the link's end.
     #[inline]
     pub(crate) fn propagation_ns(&mut self) -> u64 {
         match &mut self.jitter {

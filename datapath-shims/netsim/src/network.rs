@@ -89,7 +89,7 @@ struct Path {
     route: u8,
     return_links: Box<[u8]>,
     access: Option<Delay>,
-    /// Where acknowledgements wait to be let go together before they cross links.
+    /// The lane in which acknowledgements wait to be let go together before they cross links.
     release: Option<LaneId>,
     back: Delay,
     aggregate_ns: u64,

@@ -122,7 +122,7 @@ pub struct Receiver {
     window: Window,
     /// The round trip, as its timestamps tell.
     rtt_ns: u64,
-    /// How long ACKs of a hole wait; 0: they don't.
+    /// The time for which ACKs of a hole wait; 0: they don't.
     compress_ns: u64,
     /// The hole that ACKs report, and how many of them were sent at once.
     told: (u64, u8),
@@ -256,7 +256,7 @@ impl Receiver {
         self.log.extend(missing.map(|seq| Delivery { seq, tx: CLAIMED_TX, marked: false }));
     }
 
-    /// As `__tcp_ack_snd_check` in Linux's tcp_input.c.
+    /// Decides as `__tcp_ack_snd_check` in Linux's tcp_input.c does.
     fn tell_hole(&mut self) -> Reply {
         if self.told.0 != self.cumulative {
             self.told = (self.cumulative, 0);

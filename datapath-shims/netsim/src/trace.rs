@@ -196,7 +196,7 @@ impl Trace {
         &self.opportunities_ms
     }
 
-    /// How long a lap lasts, milliseconds; above 0.
+    /// Returns the length of a lap, milliseconds; above 0.
     pub fn period_ms(&self) -> u64 {
         self.opportunities_ms.last().copied().map_or(1, u64::from)
     }

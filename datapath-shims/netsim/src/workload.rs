@@ -205,7 +205,7 @@ impl FlowSizes {
         FlowSizes { name: name.into(), points: table.iter().copied().map(point).collect() }
     }
 
-    /// As plans spell it.
+    /// Returns the name in plans.
     pub fn name(&self) -> &str {
         &self.name
     }

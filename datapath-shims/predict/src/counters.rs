@@ -14,7 +14,7 @@ pub enum Refusal {
     Version,
     /// The datagram is neither a request nor feedback.
     Kind,
-    /// There is no such slot.
+    /// No slot has this number.
     Slot,
     /// The request's number of inputs is not the predictors'.
     Inputs,

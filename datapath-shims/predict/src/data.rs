@@ -35,7 +35,7 @@ pub enum DataError {
     /// Images are too small or too large.
     #[error("images of {rows} x {columns} pixels, {SIDE} to {MAX_SIDE} either way are read")]
     Side { rows: usize, columns: usize },
-    /// There are no images, or another number of labels.
+    /// No images are given, or another number of labels.
     #[error("{images} images and {labels} labels")]
     Count { images: usize, labels: usize },
     /// A label is no digit.

@@ -23,7 +23,7 @@ const FRAGMENT: [u8; 2] = [0x3f, 0xff];
 /// The hops that a reply may take.
 const HOPS: u8 = 64;
 
-/// Where a UDP datagram lies in a frame.
+/// The place of a UDP datagram in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The first byte of the UDP header.

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const MAX_LATENCIES: usize = 1 << 20;
 /// The longest wait for a reply to the one outstanding request.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long replies are waited for after the last request of an open loop.
+/// The time for which replies are waited for after the last request of an open loop.
 const REST: Duration = Duration::from_millis(200);
 
-/// How requests are sent.
+/// The ways in which requests are sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pace {
     /// The next request leaves when the reply to the one before has come.
@@ -30,7 +30,7 @@ pub enum Pace {
 pub struct Load {
     pub slot: u8,
     pub pace: Pace,
-    /// How long requests are sent.
+    /// The time for which requests are sent.
     pub time: Duration,
     /// Whether each reply is answered by feedback.
     pub feedback: bool,

@@ -11,7 +11,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 /// Reasons why networks do not make a portfolio.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PortfolioError {
-    /// There are no or too many predictors.
+    /// No predictors are given, or too many.
     #[error("{found} predictors, 1 to {MAX_ARMS} are allowed")]
     Predictors { found: usize },
     /// A name is empty, too long, or has characters other than visible ASCII.

@@ -22,7 +22,7 @@ pub struct Slot {
 /// Reasons why there is no such server, or why predictors are not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ServerError {
-    /// There are no or too many slots.
+    /// No slots are asked for, or too many.
     #[error("{found} slots, 1 to {MAX_SLOTS} are allowed")]
     Slots { found: usize },
     /// New predictors take other inputs or tell another number of classes.

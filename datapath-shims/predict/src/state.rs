@@ -34,7 +34,7 @@ pub struct State {
     pub epoch: u32,
     /// The predictors' names and networks.
     pub predictors: Vec<(String, Hash)>,
-    /// How each slot chooses, and its deficits.
+    /// The way in which each slot chooses, and its deficits.
     pub slots: Vec<(Choice, Vec<u64>)>,
     /// The key and the window, of a server that has ended in order.
     pub session: Option<Session>,

@@ -29,7 +29,7 @@ const GROUP: u16 = 0;
 /// Marks of completions; those of replies have their buffer's number.
 const RECEIVED: u64 = u64::MAX;
 const RETURNED: u64 = u64::MAX - 1;
-/// How long the end waits for the kernel to let go of all memory.
+/// The time for which the end waits for the kernel to let go of all memory.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A reply on its way.

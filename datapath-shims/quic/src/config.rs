@@ -42,7 +42,8 @@ pub struct Config {
     pub max_connections: usize,
     /// Memory of all connections and their buffers, bytes. Windows grow within it.
     pub memory_bytes: u64,
-    /// How a [`turn`](crate::Endpoint::turn) waits for datagrams; where it polls, it returns early and without an event.
+    /// The way in which a [`turn`](crate::Endpoint::turn) waits for datagrams; where it polls, it returns early and
+    /// without an event.
     pub wake: Wake,
     /// Whether the thread that turns the endpoint moves to where its datagrams are handled, or away from there where it polls.
     pub follow_cores: bool,

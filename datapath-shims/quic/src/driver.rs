@@ -70,7 +70,7 @@ struct Outgoing {
 enum Sent {
     /// A datagram left, and there may be more.
     Some,
-    /// There is nothing to send, or nothing may be sent.
+    /// Nothing is left to send, or nothing may be sent.
     Nothing,
     /// The wire has no room.
     NoRoom,
@@ -92,7 +92,7 @@ pub(crate) struct Driver {
     budget: Budget,
     admission: Admission,
     starved: Starved,
-    /// How many of those are still to be served since memory was given back, and the number of releases by then.
+    /// The number of those still to be served since memory was given back, and the number of releases by then.
     to_feed: usize,
     releases: usize,
     generation: u32,

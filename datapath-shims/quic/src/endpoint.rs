@@ -17,7 +17,8 @@ use tracing::warn;
 /// Datagrams after which a turn goes on to timers and sends, while more may wait.
 const RECEIVED_PER_TURN: usize = 256;
 
-/// How long the system polls the wire's device where the endpoint polls, too, microseconds.
+/// The time for which the system polls the wire's device where the endpoint polls, too,
+/// microseconds.
 const DEVICE_POLL_US: u32 = 50;
 
 /// Connections over one wire, for one thread.
@@ -44,7 +45,8 @@ impl<W: Wire> Endpoint<W> {
         Endpoint::at(wire, control, config, Instant::now())
     }
 
-    /// As [`new`](Endpoint::new), with time from the caller, for [`turn_at`](Endpoint::turn_at).
+    /// Makes an endpoint as [`new`](Endpoint::new) does, with time from the caller, for
+    /// [`turn_at`](Endpoint::turn_at).
     pub fn at(mut wire: W, control: impl Into<Control>, mut config: Config, now: Instant) -> Endpoint<W> {
         let most_bytes = wire.max_payload_bytes();
         config.max_mtu_bytes = config.max_mtu_bytes.min(most_bytes);

@@ -1,4 +1,4 @@
-//! How fast the simulated datapath runs: packets of flows that run a fold program, per second of real time.
+//! The speed of the simulated datapath: packets of flows that run a fold program, per second of real time.
 
 use ccplane_contract::{Datapath, Event, ProgramUid};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};

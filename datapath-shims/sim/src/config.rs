@@ -30,7 +30,7 @@ pub struct SimConfig {
     pub links: Vec<LinkConfig>,
     /// Decides every random loss.
     pub seed: u64,
-    /// How long the agent may be silent before flows run the native algorithm, microseconds.
+    /// The time for which the agent may be silent before flows run the native algorithm, microseconds.
     pub heartbeat_timeout_us: u64,
     /// Programs that can be installed at once.
     pub max_programs: usize,
@@ -40,10 +40,11 @@ pub struct SimConfig {
     pub event_capacity: usize,
     /// From a report to the agent's update, microseconds: events reach the agent so much later.
     pub agent_latency_us: u64,
-    /// How often the agent takes rows: reports of invocations that asked a policy, microseconds; 0 to have them wake it
-    /// as other reports do. A row becomes due at the next multiple of this, or with the next event that wakes the agent.
+    /// The interval at which the agent takes rows: reports of invocations that asked a policy, microseconds; 0 to have
+    /// them wake it as other reports do. A row becomes due at the next multiple of this, or with the next event that
+    /// wakes the agent.
     pub batch_us: u64,
-    /// How often each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
+    /// The interval at which each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
     pub sample_every_us: u64,
     /// The hosts' datapath, on which programs decide on packets; `None` for none, where all packets are alike.
     pub hosts: Option<HostsConfig>,
@@ -91,32 +92,34 @@ pub enum Source {
     },
 }
 
-/// How a flow that has set no `Rate` spreads its packets.
+/// The ways in which a flow that has set no `Rate` spreads its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pacing {
-    /// As acknowledgements come, like Linux without `fq`.
+    /// Packets leave as acknowledgements come, like Linux without `fq`.
     AckClocked,
     /// At twice the window per smoothed RTT in slow start, else at 1.2 times (Linux `tcp_update_pacing_rate`).
     Window,
 }
 
-/// How a sender hands segments to the network.
+/// The ways in which a sender hands segments to the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stack {
     /// Each on its own, as soon as window and pacing allow it.
     #[default]
     Segments,
-    /// As Linux: in trains for segmentation offload, of a millisecond's bytes but two segments at least, which leave together and are
-    /// paced as one; with losses found and tails probed by time (RFC 8985); behind a hole its receiver's ACKs are compressed.
+    /// In trains for segmentation offload, as Linux does: of a millisecond's bytes but two segments at least, which
+    /// leave together and are paced as one. Losses are found and tails probed by time (RFC 8985). Behind a hole its
+    /// receiver's ACKs are compressed.
     Linux,
-    /// As Linux under our BPF datapath: trains may be of one segment where the rate is low and the queue short.
+    /// In trains, as Linux does under our BPF datapath: trains may be of one segment where the rate is low and
+    /// the queue short.
     Steered,
 }
 
-/// How a flow answers marks while no program controls it.
+/// The ways in which a flow answers marks while no program controls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Native {
-    /// As a loss, once per window (RFC 3168).
+    /// Marks count as a loss, once per window (RFC 3168).
     #[default]
     Reno,
     /// By half of the share of marked packets, once per window (DCTCP, RFC 8257).
@@ -200,7 +203,7 @@ fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), Sim
     }
 }
 
-/// Why a simulation can't be built or changed so.
+/// Reasons why a simulation can't be built or changed so.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {

@@ -151,8 +151,8 @@ impl SimDatapath {
         Ok(self.net.change_link(link, change)?)
     }
 
-    /// How long a flow took from its start until its last byte was acknowledged, or it was closed, microseconds;
-    /// `None` while it runs.
+    /// Returns the time that a flow took from its start until its last byte was acknowledged, or it was closed,
+    /// microseconds; `None` while it runs.
     pub fn completion_us(&self, flow: FlowId) -> Option<u64> {
         let flow = self.flows.get(flow.0 as usize)?;
         Some(flow.ended_us?.saturating_sub(flow.start_us))

@@ -53,7 +53,7 @@ pub(crate) struct Invoked {
     pub(crate) asked: bool,
 }
 
-/// Where a flow's packets go.
+/// The network and hosts that a flow's packets go to.
 pub(crate) struct Out<'a> {
     pub(crate) net: &'a mut Network,
     /// The hosts' datapath, which decides on packets before they leave.
@@ -93,7 +93,7 @@ pub(crate) struct SimFlow {
     trains: Option<Trains>,
     /// Whether a tail loss probe is to be sent, whatever the window.
     probe_due: bool,
-    /// How it answers marks without a program; `None` as Reno.
+    /// The state by which it answers marks without a program; `None` as Reno.
     dctcp: Option<Dctcp>,
     send_buffer_bytes: u64,
     /// The last ACK's changes.
@@ -355,7 +355,7 @@ impl SimFlow {
         }
     }
 
-    /// As `tcp_write_xmit` in Linux's tcp_output.c; returns the trains' new state.
+    /// Sends trains as `tcp_write_xmit` in Linux's tcp_output.c does; returns the trains' new state.
     fn transmit_trains(&mut self, now_ns: u64, out: &mut Out<'_>, mut trains: Trains) -> Trains {
         let rate = self.pacing_rate();
         let sizing_rate = if rate > 0 { rate } else { self.window_rate() };

@@ -59,7 +59,7 @@ impl Rtt {
         (base_ns << self.backoff).min(MAX_RTO_NS)
     }
 
-    /// How long after it was sent a packet is lost if a later one was delivered: 9/8 of the RTT (RFC 9002
+    /// Returns the age at which a packet is lost if a later one was delivered: 9/8 of the RTT (RFC 9002
     /// section 6.1.2).
     pub(crate) fn loss_delay_ns(&self) -> u64 {
         self.latest_ns.max(self.srtt_ns.unwrap_or(0)) / 8 * 9

@@ -14,7 +14,7 @@ const DUP_THRESHOLD: u64 = 3;
 /// Least time that a probe waits beyond two round trips: two of Linux's jiffies (`TCP_TIMEOUT_MIN`) at 250 a second.
 const MIN_PROBE_NS: u64 = 8_000_000;
 
-/// Why a flow is in recovery.
+/// Reasons why a flow is in recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Recovery {
     /// A loss was found.
@@ -313,12 +313,12 @@ impl Sender {
         Some(Outgoing { seq, tx, payload_bytes })
     }
 
-    /// How many have been made.
+    /// Returns the number of transmissions that have been made.
     pub(crate) fn transmissions(&self) -> u64 {
         self.first_tx + self.transmissions.len() as u64
     }
 
-    /// Why it is in recovery, if it is.
+    /// Returns the reason why it is in recovery, if it is.
     pub(crate) fn recovery(&self) -> Option<Recovery> {
         self.recovery.map(|(why, _)| why)
     }
@@ -400,7 +400,8 @@ impl Sender {
         found
     }
 
-    /// How long after it was sent a packet is lost if a later one was delivered (`tcp_rack_reo_wnd` in Linux's tcp_recovery.c).
+    /// Returns the age at which a packet is lost if a later one was delivered (`tcp_rack_reo_wnd` in Linux's
+    /// tcp_recovery.c).
     fn rack_delay_ns(&self) -> u64 {
         let at_once = !self.reordered && (self.recovery.is_some() || self.sacked >= DUP_THRESHOLD);
         let window_ns = (self.rtt.min_ns() / 4).min(self.rtt.srtt_ns() / 8);
@@ -434,7 +435,8 @@ impl Sender {
         None
     }
 
-    /// As `tcp_schedule_loss_probe` in Linux's tcp_output.c; the timeout comes first where it is sooner.
+    /// Arms the probe as `tcp_schedule_loss_probe` in Linux's tcp_output.c does; the timeout comes first
+    /// where it is sooner.
     fn arm_probe(&mut self, now_ns: u64) {
         self.probed_until = self.probed_until.filter(|until| self.una < *until);
         let calm = self.recovery.is_none() && self.probed_until.is_none() && self.in_flight_packets > 0;

@@ -1,4 +1,5 @@
-//! How Linux's TCP hands segments over: in trains, for segmentation offload. All of it is in net/ipv4/tcp_output.c.
+//! Segments are handed over as Linux's TCP does it: in trains, for segmentation offload. All of it is in
+//! net/ipv4/tcp_output.c.
 
 use ccplane_contract::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
 

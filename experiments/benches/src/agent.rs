@@ -13,9 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::error::{BenchError, context};
 use crate::{oracle, steer};
 
-/// How long a spinning agent polls before it sleeps, microseconds: longer than the gaps between reports.
+/// The time for which a spinning agent polls before it sleeps, microseconds: longer than the gaps between
+/// reports.
 const SPIN_US: u32 = 2000;
-/// How long an agent may take to start.
+/// The time that an agent may take to start.
 pub const START: Duration = Duration::from_secs(10);
 
 /// A process that ends with us.
@@ -33,7 +34,7 @@ pub struct OurAgent {
     pub process: Process,
     /// The options of its kernel datapath.
     pub options: Options,
-    /// Where datapaths of other processes reach it.
+    /// The socket by which datapaths of other processes reach it.
     pub socket: PathBuf,
     /// A directory that goes with it.
     pub dir: tempfile::TempDir,
@@ -156,7 +157,8 @@ impl Process {
         context("signal an agent", kill(process, signal).map_err(Into::into))
     }
 
-    /// How often its threads have gone to sleep so far (proc(5), voluntary_ctxt_switches).
+    /// Returns the number of times that its threads have gone to sleep so far (proc(5),
+    /// voluntary_ctxt_switches).
     pub fn sleeps(&self) -> Result<u64, BenchError> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id()));
         let sleeps = |thread: std::fs::DirEntry| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Where threads and processes run.
+//! Threads and processes run on chosen cores.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;

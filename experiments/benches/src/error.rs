@@ -1,6 +1,6 @@
-//! Why a benchmark could not run.
+//! Reasons why a benchmark could not run.
 
-/// Why a benchmark could not run.
+/// Reasons why a benchmark could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// No benchmark has this name.

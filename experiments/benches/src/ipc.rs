@@ -35,7 +35,7 @@ const BLOCK: usize = 2000;
 const BLOCKS: usize = 6;
 /// An answer that takes longer is lost.
 const LOST: Duration = Duration::from_secs(1);
-/// How long "spin" polls before it sleeps: longer than a round trip.
+/// The time for which "spin" polls before it sleeps: longer than a round trip.
 const SPIN: Duration = Duration::from_micros(50);
 /// Polls of the ring between two reads of the clock, which costs as much as some of them.
 const POLLS: u32 = 64;

@@ -18,7 +18,7 @@ use crate::proof::{Proof, SteeredBy, Witness};
 use crate::{processor, steer};
 
 const ALGORITHM: &str = "aurora";
-/// How the kernel shows the learner's thread: 15 characters of its name.
+/// The name of the learner's thread as the kernel shows it: 15 characters of its name.
 const THREAD: &str = "ccp-learn-auror";
 const FLOWS: usize = 8;
 const LINK_MBIT: u32 = 80;

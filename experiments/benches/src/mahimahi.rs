@@ -18,7 +18,7 @@ use crate::figure::{Figure, percentile};
 use crate::oracle;
 use crate::proof::Proof;
 
-/// Where `make mahimahi` puts it, below the build directory.
+/// The place where `make mahimahi` puts it, below the build directory.
 const RUN: &str = "mahimahi/run";
 const DELAY_MS: &str = "20";
 const QUEUE_ARGS: &str = "packets=100";
@@ -236,7 +236,8 @@ fn finish(mut running: Running, sending: Duration) -> Result<(), BenchError> {
     Err(BenchError::Missing(format!("a link or its load failed ({status}): {}", text.trim())))
 }
 
-/// How far the medians of the pairs' ratios of utilisation and of the queueing delay's 95th percentile are from 1.
+/// Returns the distances from 1 of the medians of the pairs' ratios: of utilisation, and of the queueing delay's
+/// 95th percentile.
 pub fn differences(pairs: &[Pair]) -> [f64; 2] {
     [utilisation as fn(&Figures) -> f64, delay_ms].map(|of| {
         let ratios: Vec<f64> = pairs.iter().map(|p| of(&p.ours) / of(&p.theirs)).collect();

@@ -204,7 +204,7 @@ fn transfer(json: &[u8]) -> Option<[f64; 2]> {
 mod tests {
     use super::*;
 
-    /// As redis-benchmark 7.0 prints it.
+    /// The line as redis-benchmark 7.0 prints it.
     const CSV: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
                        \"GET\",\"25000.50\",\"0.032\",\"0.016\",\"0.031\",\"0.039\",\"0.055\",\"0.375\"\n";
 

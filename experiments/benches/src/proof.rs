@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 /// the last report, it counts nothing.
 pub const MIN_COVERAGE: f64 = 0.9;
 
-/// Why a figure is worth nothing.
+/// Reasons why a figure is worth nothing.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Unproven {
     /// Something that must have happened did not.

@@ -188,7 +188,7 @@ mod tests {
         witness.prove_part(1)
     }
 
-    /// As if the agent lived all the time.
+    /// Keeps the agent alive all the time.
     fn alive(datapath: &mut dyn Datapath) {
         datapath.heartbeat();
     }

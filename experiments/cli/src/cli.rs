@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Manuals(ManualsArgs),
 }
 
-/// How a question to the agent is asked and its answer printed.
+/// The way in which a question to the agent is asked and its answer printed.
 #[derive(Args, Debug)]
 pub(crate) struct QueryArgs {
     #[command(flatten)]
@@ -482,7 +482,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// How long each link runs; without it as long as the plan says.
+    /// Length of each link's run; without it as long as the plan says.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(2..=600))]
     pub(crate) seconds: Option<u64>,
 
@@ -491,7 +491,7 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     pub(crate) quic: bool,
 
-    /// Where to write the report; made if it is not there.
+    /// The folder to write the report to; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "demo-report")]
     pub(crate) report: PathBuf,
 
@@ -586,11 +586,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Where the results go; made if it is not there.
+    /// The folder to write the results to; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
 
-    /// Where the report goes, if not beside the results.
+    /// The folder to write the report to, if not beside the results.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 

@@ -189,7 +189,8 @@ impl Carried {
     }
 }
 
-/// Where the server is: a datapath's address on the agent's socket is one of its network namespace.
+/// Starts the agent in the server's network namespace: a datapath's address on the agent's socket is one of
+/// its namespace.
 fn agent(home: &Home, at: &Namespace) -> Running {
     let agent = Running(at.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
     wait_for("the agent serves", || home.run(&["status"]).status.success().then_some(()));

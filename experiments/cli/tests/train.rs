@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// How long some updates may take.
+/// The time that some updates may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn training(out: &Path, more: &[&str]) -> Command {

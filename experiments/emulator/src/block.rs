@@ -6,9 +6,11 @@ use std::str::FromStr;
 use crate::addresses::Addresses;
 use crate::refusal::ConfigError;
 
-/// How many bits longer the prefix of an outermost part is than that of the whole: 127 shells side by side.
+/// The bits by which the prefix of an outermost part is longer than that of the whole: 127 shells side by
+/// side.
 const OUTERMOST_BITS: u8 = 7;
-/// How many bits longer the prefix of a part is, at most: 7 shells side by side within one, and 6 within each other.
+/// The bits by which the prefix of a part is longer, at most: 7 shells side by side within one, and 6 within each
+/// other.
 const PART_BITS: u8 = 3;
 /// The longest prefix of a block: two ends and no shells inside.
 const LONGEST: u8 = 30;

@@ -18,13 +18,13 @@ pub const MAX_BUFFER_PACKETS: u32 = 1 << 20;
 pub struct PathConfig {
     /// Propagation delay, microseconds, at most [`MAX_DELAY_US`](crate::MAX_DELAY_US).
     pub delay_us: u64,
-    /// How fast the bottleneck delivers.
+    /// The speed at which the bottleneck delivers.
     pub shape: Shape,
     pub queue: Queue,
     pub loss: Loss,
     /// Burst losses, outages, a policer, copies, jitter, reordering; by default none.
     pub impairments: Impairments,
-    /// Where to write a log in mahimahi's format.
+    /// The file for a log in mahimahi's format.
     pub log: Option<PathBuf>,
     /// Packets held at once, delayed or queued, up to [`MAX_BUFFER_PACKETS`]; what exceeds them is refused and counted.
     /// Memory is only used as it is needed.

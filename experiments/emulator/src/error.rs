@@ -65,7 +65,7 @@ pub enum Error {
     /// Every address block for another shell is in use, or shells are nested too deep.
     #[error("no address block for another link is free in {within}")]
     NoAddresses {
-        /// Where one was sought.
+        /// The block in which one was sought.
         within: crate::block::Block,
     },
 }

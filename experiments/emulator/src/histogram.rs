@@ -44,7 +44,7 @@ impl DelayHistogram {
         self.sum_us = self.sum_us.saturating_add(delay_us);
     }
 
-    /// How many delays were counted.
+    /// Returns the number of delays that were counted.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }

@@ -17,9 +17,9 @@ const NS_PER_MS: u64 = 1_000_000;
 pub struct Header<'a> {
     /// The direction's name, `Uplink` or `Downlink`.
     pub link: &'a str,
-    /// Where the opportunities come from.
+    /// The source of the opportunities.
     pub trace: String,
-    /// Where the log goes.
+    /// The file that the log goes to.
     pub log: String,
     /// The command that made the link.
     pub command_line: &'a str,

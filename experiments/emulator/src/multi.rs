@@ -20,7 +20,7 @@ use crate::tun::Tun;
 
 /// Fewest and most paths.
 pub const MIN_PATHS: usize = 2;
-/// As many as programs can choose from.
+/// The most paths that programs can choose from.
 pub const MAX_PATHS: usize = 8;
 /// The sender's addresses on its loopback device.
 pub const SENDER: Addresses =

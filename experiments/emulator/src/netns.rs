@@ -26,7 +26,7 @@ use crate::sys;
 
 pub use crate::refusal::MAX_TAG;
 
-/// Where iproute2 keeps named namespaces.
+/// The folder in which iproute2 keeps named namespaces.
 const DIRECTORY: &str = "/run/netns";
 /// The prefix of our namespaces' names. The owner's process id and a tag follow, separated by `-`.
 pub const PREFIX: &str = "ccp";
@@ -128,7 +128,8 @@ impl Namespace {
         })
     }
 
-    /// As [`Namespace::run`], with the files of this namespace's devices in `/sys`, for `work` and for what it starts alone.
+    /// Runs `work` as [`Namespace::run`] does, with the files of this namespace's devices in `/sys`, for it and for
+    /// what it starts alone.
     ///
     /// # Errors
     /// The thread cannot start, or the kernel refuses to mount.

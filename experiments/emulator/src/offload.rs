@@ -37,7 +37,8 @@ pub(crate) struct Vnet {
     checksum: Checksum,
 }
 
-/// Where the kernel is to complete a checksum, if anywhere: from `start` on, written at `start + offset`.
+/// The place where the kernel is to complete a checksum, if anywhere: from `start` on, written at
+/// `start + offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Checksum {
     start: u16,
@@ -75,7 +76,7 @@ impl Vnet {
         Vnet { flags, checksum, ..Vnet::default() }
     }
 
-    /// Where the checksum of the packet behind is to be completed.
+    /// Returns the place where the checksum of the packet behind is to be completed.
     pub(crate) fn checksum(self) -> Checksum {
         if self.flags & NEEDS_CSUM == 0 { Checksum::default() } else { self.checksum }
     }
@@ -128,7 +129,7 @@ impl<'a> Train<'a> {
         Some(len)
     }
 
-    /// Where segment `index` belongs.
+    /// Returns the place that segment `index` belongs to.
     pub(crate) fn place(self, train: u32, index: usize) -> Place {
         Place {
             train,

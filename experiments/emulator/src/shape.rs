@@ -14,7 +14,7 @@ pub const MAX_RATE_BIT_PER_S: u64 = 10_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 const OPPORTUNITY_BIT_NS: u128 = OPPORTUNITY_BYTES as u128 * 8 * 1_000_000_000;
 
-/// How fast one direction of a link delivers.
+/// The speed at which one direction of a link delivers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// At once: no bottleneck, so no queue.
@@ -29,7 +29,7 @@ pub enum Shape {
         trace: Trace,
         /// Whether the trace starts over at its end; else the link delivers nothing after it (`--once`).
         repeat: bool,
-        /// Where the trace came from, for the log's header.
+        /// The name of the trace's source, for the log's header.
         source: String,
     },
 }

@@ -19,7 +19,7 @@ pub(crate) const MTU: u32 = 1500;
 /// Packets that wait in the device while the forwarding thread is not scheduled: 100 ms at 1 Gb/s.
 const TX_QUEUE_PACKETS: u32 = 8192;
 
-/// Where TUN devices are made.
+/// The device by which TUN devices are made.
 const DEVICE: &str = "/dev/net/tun";
 
 /// An open device; it goes when closed.

@@ -372,7 +372,7 @@ fn killed_shells_leave_nothing() {
     }
 }
 
-/// As user 65534, with a `/dev/net/tun` that everybody may open, as it is on most systems.
+/// User 65534 runs shells with a `/dev/net/tun` that everybody may open, as it is on most systems.
 fn an_ordinary_user_runs_shells() {
     if Command::new("setpriv").arg("--version").output().is_err() {
         ccplane_testing::skipped("an_ordinary_user_runs_shells", "needs setpriv and unshare of util-linux");

@@ -56,7 +56,7 @@ impl Group {
     }
 }
 
-/// How a criterion is evaluated.
+/// The ways in which a criterion is evaluated.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// By all of these checks.

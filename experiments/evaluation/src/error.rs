@@ -1,11 +1,11 @@
-//! Why an evaluation cannot be made.
+//! Reasons why an evaluation cannot be made.
 
 use std::path::PathBuf;
 
 use ccplane_files::ReadError;
 use ccplane_results::ResultsError;
 
-/// Why an evaluation cannot be made.
+/// Reasons why an evaluation cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluationError {
     /// No criterion of that name.

@@ -64,7 +64,7 @@ pub struct CriterionResult {
     /// The RFC's question, in our words.
     pub asks: String,
     pub verdict: Verdict,
-    /// Why it is not applicable, or which checks raise the concern.
+    /// The reason why it is not applicable, or the checks that raise the concern.
     pub why: String,
     pub checks: Vec<CheckResult>,
 }
@@ -102,7 +102,7 @@ pub struct Reference {
     pub algorithm: String,
     /// Mean of the metric, in its unit.
     pub mean: f64,
-    /// As it is judged: a ratio where the limit is one.
+    /// The number that is judged: a ratio where the limit is one.
     pub judged: f64,
 }
 
@@ -110,7 +110,7 @@ pub struct Reference {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Worst {
     pub case: String,
-    /// As it is judged.
+    /// The number that is judged.
     pub value: f64,
     /// The command that repeats it.
     pub command: String,
@@ -257,7 +257,7 @@ impl Evaluation {
         })
     }
 
-    /// How many criteria have this verdict.
+    /// Returns the number of criteria with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.criteria.iter().filter(|criterion| criterion.verdict == verdict).count()

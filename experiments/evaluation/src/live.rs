@@ -18,7 +18,7 @@ use crate::play::{Ground, Play, REFERENCES};
 /// The fastest link that two processors are expected to emulate without queues of their own.
 const MAX_BIT_PER_S: u64 = 200_000_000;
 
-/// Where live runs are kept, and when they stop.
+/// The folder in which live runs are kept, and the time when they stop.
 #[derive(Clone, Copy)]
 pub struct LiveConfig<'a> {
     /// The directory of the runs, each case in one of its own: an interrupted one goes on.

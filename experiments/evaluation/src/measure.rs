@@ -230,7 +230,7 @@ impl Metric {
         }
     }
 
-    /// As JSON spells it.
+    /// Returns the name in JSON.
     #[must_use]
     pub fn name(self) -> String {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()

@@ -20,7 +20,7 @@ macro_rules! sets {
             /// All sets, in the criteria's order.
             pub const ALL: &[ScenarioSet] = &[$(ScenarioSet::$variant),*];
 
-            /// As cases spell it.
+            /// Returns the name in cases.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -7,7 +7,7 @@ use rand_core::{RngCore, SeedableRng};
 
 /// Length of a drawn trace, milliseconds; it repeats.
 const DURATION_MS: u32 = 60_000;
-/// How far a fading rate goes from its mean, up and down, as a factor.
+/// The distance of a fading rate from its mean, up and down, as a factor.
 const FADE: f64 = 4.0;
 /// The largest step of a fading rate, as a factor.
 const FADE_STEP: f64 = 1.5;

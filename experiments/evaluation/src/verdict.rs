@@ -217,7 +217,8 @@ mod tests {
             }
         }
 
-        /// Where every case keeps to the limit and there are enough, the check passes, and where none does, the concern is clear.
+        /// The check passes where every case keeps to the limit and there are enough. Where none does, the concern is
+        /// clear.
         #[test]
         fn unanimous_cases_decide(values in prop::collection::vec(0.0f64..2.0, MIN_CASES..20)) {
             let most = values.iter().copied().fold(f64::MIN, f64::max);

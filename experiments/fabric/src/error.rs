@@ -6,7 +6,7 @@ use ccplane_netsim::ConfigError;
 use ccplane_netsim::workload::WorkloadError;
 use ccplane_sim::SimError;
 
-/// Why a trial could not be run.
+/// Reasons why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// A number of the network outside its limits.

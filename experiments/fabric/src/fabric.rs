@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 const FIRST_SERVICE_PORT: u16 = 5000;
 /// The first port of senders.
 const FIRST_LOCAL_PORT: u16 = 16_384;
-/// How long hosts know what they measured of a path, microseconds: at half of 10 Gb/s a host has a flow to each other leaf over each spine
-/// every 40 ms.
+/// The time for which hosts know what they measured of a path, microseconds: at half of 10 Gb/s a host has a flow to
+/// each other leaf over each spine every 40 ms.
 const PATH_MEMORY_US: u64 = 100_000;
 /// Bits of a byte.
 const BITS: u64 = 8;

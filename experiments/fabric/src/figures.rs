@@ -33,7 +33,7 @@ impl SizeClass {
         }
     }
 
-    /// As reports spell it.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             SizeClass::Small => "to 100 kB",
@@ -56,7 +56,7 @@ impl Figure {
     /// Every figure, in order.
     pub const ALL: [Figure; 4] = [Figure::Mean, Figure::P50, Figure::P95, Figure::P99];
 
-    /// As reports spell it.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Figure::Mean => "mean",

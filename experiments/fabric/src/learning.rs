@@ -72,7 +72,7 @@ pub struct Deviation {
     pub of_mean_octaves: f64,
 }
 
-/// Why nothing was learned.
+/// Reasons why nothing was learned.
 #[derive(Debug, thiserror::Error)]
 pub enum LearningError {
     #[error(transparent)]

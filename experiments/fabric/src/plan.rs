@@ -42,7 +42,7 @@ impl Kind {
     /// Both.
     pub const ALL: [Kind; 2] = [Kind::Scheduling, Kind::Balancing];
 
-    /// As plans spell it.
+    /// Returns the name in plans.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Scheduling => "flow-scheduling",
@@ -139,7 +139,7 @@ impl Contender {
         self != Contender::PresentLoads || uplinks == Uplinks::Failed
     }
 
-    /// As plans and reports spell it.
+    /// Returns the name in plans and reports.
     pub fn name(self) -> &'static str {
         match self {
             Contender::Fifo => "fifo",
@@ -165,13 +165,14 @@ pub struct Group {
     pub sizes: FlowSizes,
     /// The recording whose flows these are; `None` where they are drawn from the distribution.
     pub playback: Option<Playback>,
-    /// How far sizes repeat, percent; 0 where paths are what is asked for, and of recordings, which repeat as they do.
+    /// The share by which sizes repeat, percent; 0 where paths are what is asked for, and of recordings, which repeat
+    /// as they do.
     pub predictable_percent: u32,
     pub uplinks: Uplinks,
 }
 
 impl Group {
-    /// As reports spell it, in a plan of this kind.
+    /// Returns the name in reports, in a plan of this kind.
     pub fn name(&self, kind: Kind) -> String {
         match kind {
             Kind::Scheduling if self.playback.is_some() => self.sizes.name().to_owned(),
@@ -400,7 +401,7 @@ impl FabricPlan {
         )
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         let of_group = |group: usize| self.loads_of(group).len() * self.contenders_of(group).count();
         (0..self.groups.len()).map(of_group).sum::<usize>() * self.repeats as usize

@@ -31,7 +31,7 @@ pub struct Ran {
     pub outcome: Outcome,
     /// Remarks on the run for the reader.
     pub notes: Vec<String>,
-    /// How long it took, in real time.
+    /// The real time that it took.
     pub took: Duration,
 }
 

@@ -19,7 +19,7 @@ const SHIPPED: [(&str, &str); 4] = [
     ("shuffle", include_str!("../../traces/recordings/shuffle.jsonl")),
 ];
 
-/// Why there is no such recording.
+/// Reasons why there is no such recording.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordedError {
     #[error(

@@ -95,7 +95,8 @@ impl Trial {
         self.run_beside(algorithms, name, Config::default(), None)
     }
 
-    /// As [`Trial::run`], under a core with these limits and periods; a companion, such as a learner, runs after each of its turns.
+    /// Runs as [`Trial::run`] does, under a core with these limits and periods; a companion, such as a learner, runs
+    /// after each of its turns.
     ///
     /// # Errors
     /// As [`Trial::run`].

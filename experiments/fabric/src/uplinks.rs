@@ -9,7 +9,7 @@ const LEAF: usize = 0;
 const SPINE: usize = 1;
 /// The share of its rate that a slow uplink has.
 pub(crate) const SLOW_PARTS: u64 = 4;
-/// How long a failed uplink loses everything at a time, and how long it works between, microseconds.
+/// The times for which a failed uplink loses everything, and works between, microseconds.
 const FAILED_US: u64 = 20_000;
 const WORKS_US: u64 = 40_000;
 /// Failures of one trial.
@@ -31,7 +31,7 @@ pub enum Uplinks {
 }
 
 impl Uplinks {
-    /// As plans and reports spell it.
+    /// Returns the name in plans and reports.
     pub fn name(self) -> &'static str {
         match self {
             Uplinks::Even => "even",

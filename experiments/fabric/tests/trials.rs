@@ -47,7 +47,7 @@ fn mean_log2(outcome: &Outcome, at_least_bytes: u64) -> f64 {
     logs.iter().sum::<f64>() / logs.len() as f64
 }
 
-/// How many times as long flows take in one outcome as in another.
+/// Returns the ratio of times that flows take in one outcome and in another.
 fn ratio(of: &Outcome, against: &Outcome) -> f64 {
     (mean_log2(of, 0) - mean_log2(against, 0)).exp2()
 }

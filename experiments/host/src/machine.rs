@@ -1,4 +1,4 @@
-//! Where a host's files are read and written.
+//! A host's files are read and written below one root.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -141,7 +141,7 @@ impl SettingError {
     }
 }
 
-/// Where a setting's value is.
+/// The place of a setting's value.
 enum Place {
     /// A file that holds words.
     Words(String),

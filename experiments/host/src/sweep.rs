@@ -19,7 +19,7 @@ const DENSE: u64 = 4;
 /// Rows of a model that are written to the disk together.
 const MODEL_ROWS: usize = 512;
 
-/// How a sweep goes through a space.
+/// The way in which a sweep goes through a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SweepOptions {
     /// The number of cells that are drawn; all of them where there are fewer.
@@ -43,7 +43,7 @@ pub struct Step<'a> {
     pub outcome: &'a Result<Sample, String>,
 }
 
-/// How a sweep ended.
+/// The result of a sweep.
 #[derive(Debug)]
 pub struct Swept {
     /// Cells and repeats that were measured now.

@@ -85,7 +85,7 @@ pub struct Interrupt {
     pub name: String,
     /// The processors that the interrupt may be raised on.
     pub affinity: CpuSet,
-    /// How often it was raised on each processor since boot.
+    /// The number of times that it was raised on each processor since boot.
     pub counts: BTreeMap<u32, u64>,
 }
 

@@ -1,6 +1,6 @@
-//! How well the first arm of an unknown path can be chosen by what is known when a flow starts: by Exp4, whose experts each know one arm
-//! or read the handshake's round trip; beside the best single arm and the best arm for each round trip in hindsight. Training links
-//! only: `first [LINKS_OF_EACH_FAMILY]`.
+//! The first arm of an unknown path is chosen by what is known when a flow starts: by Exp4, whose experts each know one
+//! arm or read the handshake's round trip. It is compared in hindsight with the best single arm and the best arm for
+//! each round trip. Training links only: `first [LINKS_OF_EACH_FAMILY]`.
 
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;

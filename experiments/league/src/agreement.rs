@@ -1,4 +1,4 @@
-//! How well simulated flows agree with kernel flows over emulated links.
+//! Simulated flows are compared with kernel flows over emulated links.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -77,7 +77,7 @@ impl Cell {
         }
     }
 
-    /// How good that is, by the link's goal; comparable on one link only. 0 is the worst.
+    /// Returns the score of that, by the link's goal; comparable on one link only. 0 is the worst.
     #[must_use]
     pub fn score(&self) -> f64 {
         let power = (self.throughput_bps as f64).powi(2) / self.mean_rtt_us.max(1) as f64;

@@ -1,8 +1,8 @@
-//! Why a league cannot be played.
+//! Reasons why a league cannot be played.
 
 use std::path::PathBuf;
 
-/// Why a league cannot be played.
+/// Reasons why a league cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum LeagueError {
     /// No family of that name.

@@ -32,7 +32,7 @@ macro_rules! families {
             /// All of them, in the tables' order.
             pub const ALL: &[Family] = &[$(Family::$variant),*];
 
-            /// As commands and names spell it.
+            /// Returns the name in commands and in names.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

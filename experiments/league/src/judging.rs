@@ -1,4 +1,4 @@
-//! How `neural`'s network learns: flows on training links, where it is known when rivals are there.
+//! The network of `neural` learns: flows on training links, where it is known when rivals are there.
 //!
 //! The first round plays each link three times: with no verdict (so as `dual`), with the verdict that nobody is there, and with the
 //! verdict that somebody is. Each later round plays further links with the network of the rounds before (DAgger: Ross, Gordon and
@@ -48,7 +48,7 @@ const VISITED: usize = 8000;
 /// An interval's features are -1 to 1.
 const ONE_Q16: i32 = 1 << 16;
 
-/// How the network is trained.
+/// The way in which the network is trained.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JudgingConfig {
     /// Seeds the initial weights and the order of examples.
@@ -57,7 +57,7 @@ pub struct JudgingConfig {
     pub links: u32,
     /// Rounds, the first included.
     pub rounds: u32,
-    /// How each round's network is fitted.
+    /// The way in which each round's network is fitted.
     pub fit: ImitateConfig,
 }
 
@@ -67,7 +67,7 @@ impl Default for JudgingConfig {
     }
 }
 
-/// Where a training keeps its state after each round.
+/// The file in which a training keeps its state after each round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keeping {
     /// The checkpoint.
@@ -76,7 +76,7 @@ pub struct Keeping {
     pub resume: bool,
 }
 
-/// Why no network was trained.
+/// Reasons why no network was trained.
 #[derive(Debug, thiserror::Error)]
 pub enum JudgingError {
     /// A link could not be played.
@@ -165,7 +165,7 @@ struct Example {
 /// Examples by family, behaviour and label.
 type Groups = BTreeMap<(Family, u8, bool), Vec<Example>>;
 
-/// How often the sign of a network's action is right.
+/// The number of intervals on which the sign of a network's action is right.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
     pub intervals: usize,

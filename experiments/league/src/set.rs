@@ -18,7 +18,7 @@ impl Set {
     /// All sets, in this order.
     pub const ALL: [Set; 3] = [Set::Training, Set::Validation, Set::Test];
 
-    /// As commands and names spell it.
+    /// Returns the name in commands and in names.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -34,7 +34,7 @@ pub fn recordings(set: Set) -> Vec<String> {
     drives.flat_map(|drive| DIRECTIONS.map(|direction| format!("{drive}.{direction}"))).collect()
 }
 
-/// Where traces come from: models and rules that are inside, and a folder of recorded ones.
+/// Sources of traces: models and rules that are inside, and a folder of recorded ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traces {
     /// Mahimahi's, as its package has them.

@@ -46,11 +46,11 @@ pub struct FlowHistory {
 pub struct FlowView {
     #[serde(flatten)]
     pub record: FlowRecord,
-    /// How it is steered, in a word or two.
+    /// The way in which it is steered, in a word or two.
     pub mode_words: &'static str,
     /// Bytes acknowledged a second since the sample before; `None` at the flow's first one.
     pub rate: Option<f64>,
-    /// How its figures went; `None` beyond [`MAX_CHARTED`] flows.
+    /// The history of its figures; `None` beyond [`MAX_CHARTED`] flows.
     pub history: Option<FlowHistory>,
 }
 
@@ -81,7 +81,7 @@ pub struct LearnerView {
 /// The agent's last answers and their history.
 #[derive(Clone, PartialEq, Default, Debug, Serialize)]
 pub struct Model {
-    /// Why the last sample failed; `None` while the agent answers.
+    /// The reason why the last sample failed; `None` while the agent answers.
     pub trouble: Option<String>,
     /// `None` before the first answer.
     pub status: Option<Status>,
@@ -91,7 +91,7 @@ pub struct Model {
     pub time_s: f64,
     /// Those that deliver most first, at most [`MAX_LISTED`].
     pub flows: Vec<FlowView>,
-    /// How many more there are.
+    /// The number of flows that are not shown.
     pub hidden_flows: usize,
     /// Bytes acknowledged a second by all flows, over time.
     pub total_rate: Series,

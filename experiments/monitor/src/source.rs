@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often the thread looks whether it is to end.
+/// The interval at which the thread checks whether it is to end.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// Answers of an agent at one moment.
@@ -23,7 +23,7 @@ pub struct Sample {
     pub snapshots: Snapshots,
 }
 
-/// Why there is no sample.
+/// Reasons why there is no sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error(transparent)]
@@ -33,11 +33,11 @@ pub enum SourceError {
     Unexpected,
 }
 
-/// Where an agent is asked, and how patiently.
+/// The agent that is asked, and the patience with it.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub socket: PathBuf,
-    /// How long each answer may take.
+    /// The time that each answer may take.
     pub timeout: Duration,
     /// The time between two samples.
     pub every: Duration,

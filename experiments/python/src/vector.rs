@@ -65,7 +65,7 @@ struct Arrays<'a> {
     observations: &'a mut [f32],
     rewards: &'a mut [f64],
     truncated: &'a mut [bool],
-    /// Where it is given, episodes start anew within the step that ends them, and what they saw last goes there.
+    /// If given, episodes start anew within the step that ends them, and their last observations go there.
     last: Option<&'a mut [f32]>,
 }
 

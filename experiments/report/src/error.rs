@@ -1,8 +1,8 @@
-//! Why a report could not be written.
+//! Reasons why a report could not be written.
 
 use std::path::PathBuf;
 
-/// Why a report could not be written.
+/// Reasons why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file could not be written.

@@ -1,4 +1,4 @@
-//! How numbers are written.
+//! Formats numbers for readers.
 
 /// Between groups of three digits, and between a number and its unit.
 const THIN_SPACE: char = '\u{202f}';

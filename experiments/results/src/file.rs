@@ -26,7 +26,7 @@ pub struct Results {
     pub runs: Vec<Run>,
 }
 
-/// Why results could not be written or read.
+/// Reasons why results could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     /// The file could not be read or written.

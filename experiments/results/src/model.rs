@@ -242,7 +242,7 @@ pub enum Datapath {
 }
 
 impl Datapath {
-    /// As plans and reports spell it.
+    /// Returns the name in plans and reports.
     pub fn name(self) -> &'static str {
         match self {
             Datapath::Kernel => "kernel",
@@ -285,7 +285,7 @@ pub struct Run {
     pub seed: u64,
     /// When it started: RFC 3339, UTC.
     pub started_at: String,
-    /// How long it took, milliseconds of real time.
+    /// The real time that it took, milliseconds.
     pub wall_ms: u64,
     #[serde(flatten)]
     pub outcome: Outcome,

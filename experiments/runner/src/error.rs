@@ -5,7 +5,7 @@ use nix::errno::Errno;
 /// The result of fallible functions in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an experiment could not run.
+/// Reasons why an experiment could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such congestion control in this kernel.
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("no connection to {remote} within {timeout_ms} ms")]
     ConnectTimeout {
         remote: std::net::SocketAddr,
-        /// How long was waited.
+        /// The time that was waited.
         timeout_ms: u128,
     },
     /// A thread ended by a panic.

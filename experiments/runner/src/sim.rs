@@ -36,7 +36,7 @@ pub struct Simulation {
     pub return_delay_us: u64,
     /// The link that acknowledgements cross before that; `None`: nothing else delays them.
     pub return_link: Option<u8>,
-    /// How long, microseconds of virtual time.
+    /// The length, microseconds of virtual time.
     pub duration_us: u64,
     /// Between a flow's samples, microseconds.
     pub sample_every_us: u64,
@@ -95,7 +95,7 @@ pub struct SimFlow {
     /// When it is closed, microseconds; `None`: it goes on.
     pub stop_us: Option<u64>,
     pub own: OwnPath,
-    /// How it hands segments over.
+    /// The way in which it hands segments over.
     pub stack: Stack,
 }
 
@@ -136,14 +136,12 @@ pub struct Simulated {
     pub counters: Counters,
 }
 
-/// Why nothing was simulated.
+/// Reasons why nothing was simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     #[error("{found} flows, at most {limit} are allowed")]
     TooMany {
-        /// How many there are.
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// An algorithm's program is refused.

@@ -35,7 +35,7 @@ pub struct Row {
     pub faults: Option<u64>,
 }
 
-/// How a table is shown.
+/// The ways in which a table is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
     /// A table that is redrawn in place and cut to the width of the terminal.

@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 use crate::error::{Context, Error, Result};
 use crate::tcp_info::TcpInfo;
 
-/// How long a connection may take.
+/// The time that a connection may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest flow: ten hours.
 pub const MAX_DURATION: Duration = Duration::from_secs(36_000);
@@ -36,7 +36,7 @@ pub const MAX_SAMPLES: usize = 1 << 20;
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// The longest sleep of a thread before it checks whether to stop.
 pub(crate) const NAP: Duration = Duration::from_millis(20);
-/// How long the receiver waits for the connection's end after the sender is done.
+/// The time for which the receiver waits for the connection's end after the sender is done.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
 /// The endpoints, algorithm and end of a bulk flow.
@@ -44,7 +44,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 pub struct FlowConfig {
     /// TCP_CONGESTION, by the name that the kernel has registered.
     pub congestion: String,
-    /// Where the receiver listens; port 0 lets the kernel choose.
+    /// The address on which the receiver listens; port 0 lets the kernel choose.
     pub receiver: SocketAddr,
     /// Ends after this time, at most [`MAX_DURATION`].
     pub duration: Duration,
@@ -85,7 +85,7 @@ pub struct TcpSample {
     pub info: TcpInfo,
 }
 
-/// Why a flow ended.
+/// Reasons why a flow ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// Its time was over.
@@ -168,7 +168,7 @@ impl BulkFlow {
         BulkFlow::start_pinned(config, sender, receiver, epoch, Pins::default())
     }
 
-    /// As [`BulkFlow::start`], with its threads on processors of the caller's choice.
+    /// Starts a flow as [`BulkFlow::start`] does, with its threads on processors of the caller's choice.
     ///
     /// # Errors
     /// As [`BulkFlow::start`]; a processor that is not there ends the flow with an error.

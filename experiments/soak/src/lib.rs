@@ -20,7 +20,7 @@ pub use verdict::{BOUNDS, Bound, Judged, Per, Verdict, judge, table};
 
 use std::process::ExitStatus;
 
-/// Why a soak could not be run to its end.
+/// Reasons why a soak could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.

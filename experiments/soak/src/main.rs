@@ -26,7 +26,7 @@ struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Where samples go, as JSON Lines.
+    /// The file that samples go to, as JSON Lines.
     #[arg(long, value_name = "FILE", default_value = "target/soak.jsonl")]
     samples: PathBuf,
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to start, or to stop.
+/// The time that a process may take to start, or to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,5 @@
-//! How fast something grows, robustly: Theil and Sen's slope over the lives of a process, with its interval.
+//! The speed at which something grows, robustly: Theil and Sen's slope over the lives of a process, with its
+//! interval.
 //!
 //! The median of the slopes of all pairs of samples (Sen, JASA 1968); pairs are of one life, since a process that starts again
 //! starts anew. The interval is that of Kendall's statistic: the slopes whose ranks are `z` standard deviations of

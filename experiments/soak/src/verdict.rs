@@ -120,7 +120,7 @@ pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
     BOUNDS.iter().map(judge).collect()
 }
 
-/// How long lives were looked at, all together.
+/// Returns the time for which lives were observed, all together.
 fn hours(lives: &[Vec<(f64, f64)>]) -> f64 {
     let span = |life: &Vec<(f64, f64)>| life.first().zip(life.last()).map_or(0.0, |(a, b)| b.0 - a.0);
     lives.iter().map(span).sum::<f64>() / 3600.0

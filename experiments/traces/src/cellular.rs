@@ -36,7 +36,7 @@ pub struct Cellular {
     pub min_kbit: u32,
     /// Fastest, at least the slowest and at most [`MAX_CELLULAR_KBIT`].
     pub max_kbit: u32,
-    /// How long a rate holds, milliseconds; above 0.
+    /// The time for which a rate holds, milliseconds; above 0.
     pub step_ms: u32,
 }
 

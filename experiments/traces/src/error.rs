@@ -7,7 +7,7 @@ use ccplane_netsim::trace::{MAX_OPPORTUNITIES, TraceError};
 
 use crate::reason::{LogReason, ModelError, SeriesReason};
 
-/// Where in the input: `a.log:3`.
+/// A place in the input: `a.log:3`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The file, when the text came from one.
@@ -61,7 +61,6 @@ pub enum Error {
     File {
         /// The file.
         file: PathBuf,
-        /// Why.
         source: Box<Error>,
     },
 }

@@ -104,7 +104,7 @@ impl Model {
         Ok(Model { step_ms, states_bit_per_s, transitions })
     }
 
-    /// How long a state holds, milliseconds.
+    /// Returns the time for which a state holds, milliseconds.
     pub fn step_ms(&self) -> u32 {
         self.step_ms
     }

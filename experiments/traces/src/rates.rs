@@ -15,7 +15,7 @@ const OPPORTUNITY_MILLIBITS: u64 = OPPORTUNITY_BITS * 1000;
 /// A rate for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// How long it holds, milliseconds; above 0.
+    /// The time for which it holds, milliseconds; above 0.
     pub duration_ms: u32,
     /// The rate, 0 to [`MAX_BIT_PER_S`].
     pub bit_per_s: u64,

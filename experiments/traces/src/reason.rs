@@ -2,7 +2,7 @@
 
 use crate::limits::{MAX_BIT_PER_S, MAX_EVENTS, MAX_LINES, MAX_LOG_MS, MAX_STATES, MAX_STEP_MS, MIN_WINDOWS};
 
-/// Why a log is refused.
+/// Reasons why a log is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LogReason {
     /// The line is not an event.
@@ -31,7 +31,7 @@ pub enum LogReason {
     ArrivedBeforeBase {
         /// The time at which the packet left, milliseconds.
         at_ms: u32,
-        /// How long it waited.
+        /// The time for which it waited.
         delay_ms: u32,
         /// The base timestamp in the header, milliseconds.
         base_ms: u32,
@@ -59,7 +59,7 @@ pub enum LogReason {
     NoTime,
 }
 
-/// Why a series is refused.
+/// Reasons why a series is refused.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum SeriesReason {
     /// Neither `VALUE` nor `TIME,VALUE`.
@@ -85,7 +85,7 @@ pub enum SeriesReason {
     /// A time no later than the one before, in whole milliseconds.
     #[error("time {found} s is less than 1 ms after {previous} s")]
     NotLater {
-        /// As read, to the millisecond.
+        /// The time as read, to the millisecond.
         found: f64,
         /// The number on the line before.
         previous: f64,
@@ -104,15 +104,14 @@ pub enum SeriesReason {
     TooLong,
 }
 
-/// Why a model is refused.
+/// Reasons why a model is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ModelError {
     /// A trace that is too short to be fitted.
     #[error("the trace has {windows} windows of {step_ms} ms: a fit needs at least {MIN_WINDOWS}")]
     TooShort {
-        /// How many there are.
         windows: usize,
-        /// How long they are.
+        /// The length of a window, milliseconds.
         step_ms: u32,
     },
     /// A step out of range.
@@ -134,9 +133,9 @@ pub enum ModelError {
     Shape {
         /// The index of the row, from 0; `None` stands for the table.
         row: Option<usize>,
-        /// How many entries it has.
+        /// The number of entries that it has.
         found: usize,
-        /// How many states there are.
+        /// The number of states.
         expected: usize,
     },
     /// A state that nothing follows.

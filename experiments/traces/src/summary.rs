@@ -30,7 +30,7 @@ pub struct Summary {
 pub struct Window {
     /// Length of a window, milliseconds.
     pub window_ms: u32,
-    /// How many there are.
+    /// The number of windows.
     pub count: usize,
     pub min_mbit_per_s: f64,
     pub p5_mbit_per_s: f64,

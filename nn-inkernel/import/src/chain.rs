@@ -8,7 +8,7 @@ pub(crate) struct Chain {
     layers: Vec<Dense>,
 }
 
-/// Why a step cannot follow those before it.
+/// The reason why a step cannot follow those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Misplaced(pub(crate) &'static str);
 

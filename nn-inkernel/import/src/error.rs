@@ -1,4 +1,4 @@
-//! Why a model becomes no network of ours.
+//! Reasons why a model becomes no network of ours.
 
 use ccplane_quantize::MlpError;
 
@@ -11,7 +11,6 @@ pub enum ImportError {
     TooMany {
         what: &'static str,
         found: usize,
-        /// How many may be.
         limit: usize,
     },
     /// The bytes are no ONNX model.

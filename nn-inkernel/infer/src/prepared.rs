@@ -53,7 +53,7 @@ impl Prepared {
         Prepared::with(shape, image, Kernel::best())
     }
 
-    /// As [`Prepared::new`], with a chosen kernel instead of the fastest.
+    /// Prepares a network as [`Prepared::new`] does, with a chosen kernel instead of the fastest.
     ///
     /// # Errors
     /// [`ImageError`].

@@ -55,7 +55,7 @@ pub struct Knobs {
     pub rate_bytes_per_s: i64,
 }
 
-/// How far a flow has fallen back.
+/// The degrees to which a flow has fallen back.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u32)]
 pub enum Level {
@@ -76,7 +76,7 @@ pub struct FlowPolicy {
     pub uid: u32,
     /// The buffer that held the deployment in `uid`.
     pub buffer: u32,
-    /// How far the flow has fallen back.
+    /// The degree to which the flow has fallen back.
     pub level: Level,
     /// The deployment that the flow fell back from: another one in the slot resets the level.
     pub level_uid: u32,
@@ -122,7 +122,8 @@ impl Slot<'_> {
         self.decide_with(key, flow, knobs, |_, model| model.infer(inputs))
     }
 
-    /// As [`Slot::decide`], with an `infer` that runs the network in the chosen buffer as [`Model::infer`] does.
+    /// Decides as [`Slot::decide`] does, with an `infer` that runs the network in the chosen buffer as
+    /// [`Model::infer`] does.
     #[inline]
     pub fn decide_with(
         &self,

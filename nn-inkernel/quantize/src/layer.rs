@@ -78,7 +78,7 @@ pub(crate) fn build(
     Ok(built)
 }
 
-/// How far a sum of row `output` can get if inputs are at most `scale`.
+/// Returns the largest sum of row `output` if inputs are at most `scale`.
 fn reach(dense: &Dense, output: usize, scale: f64) -> f64 {
     let weights: f64 = dense.row(output).iter().map(|w| f64::from(w.abs())).sum();
     weights * scale + f64::from(dense.bias[output].abs())

@@ -75,7 +75,7 @@ pub enum QuantizeError {
         /// The spec's inputs.
         expected: usize,
     },
-    /// There are no visited states to compare on.
+    /// No visited states are given to compare on.
     #[error("no visited states: the networks are compared on states that the policy visits")]
     NoStates,
     /// A state has too few or too many cells.

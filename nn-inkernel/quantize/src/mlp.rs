@@ -32,7 +32,7 @@ pub struct Mlp {
 /// Reasons why layers are not a network. Layers count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MlpError {
-    /// There are no layers.
+    /// No layers are given.
     #[error("a network has at least one layer")]
     NoLayers,
     /// A layer has no inputs or no outputs.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 /// Pairs that a trial takes, at most.
 pub const MAX_PAIRS: u32 = 12;
-/// How often a candidate that is as good as the active snapshot is found better, at most.
+/// The largest probability with which a candidate as good as the active snapshot is found better.
 pub const FALSE_BETTER: f64 = 0.05;
 /// Highest share of equal candidates that the test may find worse.
 pub const FALSE_WORSE: f64 = 0.2;
@@ -31,9 +31,9 @@ pub const FALSE_WORSE: f64 = 0.2;
 const MIXTURE: f64 = 0.15;
 /// Differences beyond so many medians of their sizes are outliers.
 const OUTLIER: f64 = 2.0;
-/// How much worse a pair is that tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
+/// A pair that is worse by this tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
 const COLLAPSE: f64 = 1.0;
-/// How much better flows are in a candidate's lead than before it where it has rescued them, in the same units.
+/// Flows that are better by this in a candidate's lead than before it were rescued by it, in the same units.
 const RECOVERY: f64 = 0.5;
 /// Rewards are logarithms of rates and sums of shares. They may well be 0 on average, and still mean this much.
 const LEAST_SCALE: f64 = 1.0;
@@ -58,7 +58,7 @@ pub(super) struct Pair {
     pub candidate: f64,
     /// Mean reward under the active snapshot.
     pub active: f64,
-    /// How much more the candidate got, apart from what changed for everyone.
+    /// The candidate's gain, apart from what changed for everyone.
     pub difference: f64,
     /// Flows that went from one to the other.
     pub flows: u32,
@@ -85,7 +85,7 @@ pub struct Comparison {
     pub t: Option<f64>,
     /// Half the width of the difference's interval.
     pub uncertainty: f64,
-    /// How much less is still no worse.
+    /// The largest loss that still counts as no worse.
     pub margin: f64,
     #[serde(default)]
     pub finding: Finding,
@@ -154,8 +154,8 @@ fn scale(reward: f64) -> f64 {
     reward.abs().max(LEAST_SCALE)
 }
 
-/// How far from the mean of `n` differences of this variance the truth may be: half the width of the confidence sequence whose
-/// side misses it with probability `misses` at most. Infinite where so few can show nothing.
+/// Returns half the width of the confidence sequence of the mean of `n` differences of this variance. The truth is
+/// outside of its side with probability `misses` at most. The width is infinite where so few can show nothing.
 fn interval(n: f64, variance: f64, misses: f64) -> f64 {
     // Noise is symmetric: each side has half of the errors.
     let evidence = 1.0 / (2.0 * misses);

@@ -45,7 +45,8 @@ pub struct PushRules {
     pub necessity: Necessity,
     /// Share of the flows that try it, above 0 and below 1.
     pub canary_share: f64,
-    /// How much less reward is still no worse, as a share of the active snapshot's mean, or of 1 if that is more.
+    /// The largest loss of reward that still counts as no worse: a share of the active snapshot's mean, or of 1
+    /// if that is more.
     pub margin: f64,
     /// The first part of a trial's windows at most, which does not count: queues are still those of the other snapshot.
     /// Microseconds.
@@ -134,7 +135,7 @@ impl Evidence {
     }
 }
 
-/// Where a candidate comes from.
+/// Sources of a candidate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Origin {
     /// Built into its algorithm.
@@ -173,7 +174,6 @@ impl Origin {
 pub struct Candidate {
     /// The snapshot, admitted: what was not cannot reach a slot.
     pub snapshot: TrustedSnapshot,
-    /// Where it comes from.
     pub origin: Origin,
 }
 
@@ -183,13 +183,12 @@ pub struct Deployment {
     pub uid: SnapshotUid,
     /// The snapshot's name; unknown if an earlier agent pushed it and its image does not say.
     pub snapshot: Option<Hash>,
-    /// Where it comes from.
     pub origin: Origin,
     /// When it was pushed, or found, microseconds on the agent's clock.
     pub since_us: u64,
 }
 
-/// Why a snapshot was rolled back.
+/// Reasons why a snapshot was rolled back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
     /// Its rewards are worse.
@@ -300,7 +299,7 @@ impl fmt::Display for Verdict {
 pub struct Decision {
     /// When, microseconds on the agent's clock.
     pub at_us: u64,
-    /// Where; nowhere if no datapath has the slot.
+    /// The datapath with the slot; `None` if no datapath has it.
     pub datapath: Option<DatapathId>,
     pub slot: u8,
     pub algorithm: &'static str,
@@ -308,7 +307,6 @@ pub struct Decision {
     pub snapshot: Option<Hash>,
     /// Its deployment, if it got that far.
     pub uid: Option<SnapshotUid>,
-    /// Where the snapshot comes from.
     pub origin: Origin,
     /// The last look at its trial.
     pub comparison: Option<Comparison>,

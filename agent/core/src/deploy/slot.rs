@@ -21,7 +21,7 @@ const FEW_FLOWS: usize = 8;
 /// A share that every flow takes, but for one in 2^16.
 const ALL: u16 = u16::MAX;
 
-/// How a slot stands with its datapath.
+/// States of a slot at its datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Pending,
@@ -43,7 +43,7 @@ struct Trial {
 struct Canaries {
     /// Their share of the flows, in 2^-16.
     share: u16,
-    /// How many they are.
+    /// The number of canary flows.
     trying: usize,
     flows: usize,
 }
@@ -211,7 +211,7 @@ impl SlotDeployment {
         Canaries { share, trying, flows: flows.len() }
     }
 
-    /// Why a candidate is not pushed.
+    /// Returns the reason why a candidate is not pushed, if there is one.
     fn objection(&self, candidate: &Candidate) -> Option<Verdict> {
         if *candidate.snapshot.shape() != self.shape {
             return Some(Verdict::Unfit);
@@ -283,7 +283,7 @@ impl SlotDeployment {
         }
     }
 
-    /// How the slot's definition ended.
+    /// Takes the result of the slot's definition.
     pub fn defined(&mut self, result: Result<(), DatapathError>, now_us: u64) {
         let Err(error) = result else {
             // What was pushed may have been refused before.
@@ -316,7 +316,7 @@ impl SlotDeployment {
         self.decide_on(&trial.deployment, trial.switchback.last, verdict, now_us);
     }
 
-    /// How the last command ended.
+    /// Takes the result of the last command.
     pub fn done(&mut self, result: Result<(), DatapathError>, now_us: u64) {
         self.is_sent = false;
         if matches!(result, Err(DatapathError::SlotBusy { .. })) {

@@ -291,7 +291,7 @@ impl Means {
     }
 }
 
-/// Where a flow is among all flows, in 2^-16: those below the canary's share decide by it.
+/// Returns a flow's place among all flows, in 2^-16: those below the canary's share decide by it.
 pub(super) fn place(flow: FlowId) -> u16 {
     (spread(flow.0) >> 48) as u16
 }

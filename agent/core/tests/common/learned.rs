@@ -43,7 +43,7 @@ pub fn learned(name: &'static str) -> Told {
     learned_from(name, None)
 }
 
-/// As [`learned`], where each row tells what would have been right.
+/// Makes the algorithm as [`learned`] does, where each row tells what would have been right.
 pub fn learned_from(name: &'static str, target_q16: Option<i32>) -> Told {
     let mut told = Told::new(name);
     told.programs = vec![ProgramSource { name: "main", source: LEARNED }];

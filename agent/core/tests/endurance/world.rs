@@ -72,7 +72,7 @@ pub struct World {
     first_uid: u32,
     /// The most that a core may hold by its limits.
     most: Held,
-    /// How often things happened, for a look at whether a run tries what it should.
+    /// Counts of what happened, for a look at whether a run tries what it should.
     pub tally: BTreeMap<&'static str, u64>,
 }
 

@@ -10,7 +10,7 @@ use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
 use std::sync::Arc;
 
 const FLOWS: usize = 8;
-/// How often the agent looks.
+/// The time between two turns of the agent, microseconds.
 const TURN_US: u64 = 20_000;
 /// At every tenth of a second a reward of 1, and of what the policy has just done.
 const RATED: &str = "

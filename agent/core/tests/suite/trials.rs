@@ -169,8 +169,8 @@ fn ended(flows: &[u64], seed: u64, reward: Reward<'_>) -> Ended {
     World::new(flows, BATCH_US, seed).trial(reward)
 }
 
-/// How trials of `flows` with these rewards end, over many seeds: promoted as better, promoted as no worse, found worse,
-/// and neither.
+/// Counts how trials of `flows` with these rewards end, over many seeds: promoted as better, promoted as no worse,
+/// found worse, and neither.
 fn counts(flows: &[u64], seeds: u64, reward: Reward<'_>) -> [u64; 4] {
     let mut counts = [0; 4];
     for seed in 0..seeds {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// How often the host of an algorithm is looked at while the datapath is quiet.
+/// The interval at which the host of an algorithm is polled while the datapath is quiet.
 const HOST_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The loop's end of a [`Waker`].

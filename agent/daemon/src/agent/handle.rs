@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info};
 
-/// Why a loop gave no answer.
+/// Reasons why a loop gave no answer.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("a loop of the agent has not answered for {0:?}")]
@@ -31,7 +31,7 @@ enum AskError {
     Gone,
 }
 
-/// Why a snapshot is not pushed by hand.
+/// Reasons why a snapshot is not pushed by hand.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
     #[error("the snapshot is not in hexadecimal digits")]
@@ -86,7 +86,7 @@ pub(super) struct Handle {
     pub(super) stop: Notify,
     /// Told when a client asks the agent to end and to leave its flows to the next.
     pub(super) leave: Notify,
-    /// How it has stopped: `Some` with what went wrong, if anything did.
+    /// The outcome once it has stopped: `Some` with what went wrong, if anything did.
     outcome: watch::Sender<Option<Option<String>>>,
 }
 

@@ -73,9 +73,9 @@ const SLOTS_EVERY_US: u64 = 1_000_000;
 /// Descriptors of tokio's runtime: two of its poller, three of its signals; and some to spare.
 const RUNTIME_DESCRIPTORS: usize = 8;
 
-/// How often the agent looks whether its run directory is still there.
+/// The interval at which the agent checks that its run directory is still there.
 const RUN_DIR_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long it tells those who asked it to stop that it has.
+/// The time in which it tells those who asked it to stop that it has stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Nothing keeps a second agent out any more, and no command reaches this one.
@@ -167,7 +167,8 @@ fn memories(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<Memo
     Memories::open(folder, algorithms, every).map_err(Failure::runtime)
 }
 
-/// Where there are descriptors for it: tokio panics where it has none for its signals.
+/// Makes the runtime if there are descriptors for it: tokio panics where it has none for its
+/// signals.
 fn runtime() -> io::Result<Runtime> {
     let spare: io::Result<Vec<File>> = (0..RUNTIME_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
     drop(spare?);
@@ -195,7 +196,7 @@ fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
     Catalog::new(algorithms.to_vec(), first_uid()).map_err(wrong)
 }
 
-/// Where the uids of this run's programs and deployments start.
+/// Returns the first uid of this run's programs and deployments.
 fn first_uid() -> u32 {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     (seconds as u32) << UIDS_PER_RUN_BITS | 1
@@ -315,7 +316,7 @@ fn ccp_kernel(config: &CcpKernel) -> Result<Option<KernelLink>, KernelLinkError>
     }
 }
 
-/// How learners ask: every loop; whether it reached one.
+/// Makes the function by which learners ask every loop. It returns whether it reached one.
 fn ask(loops: Vec<SyncSender<Query>>) -> impl Fn(Ask) -> bool + Clone + Send + 'static {
     move |ask| {
         let sent = |to: &SyncSender<Query>| to.try_send(Query::Learner(ask.clone())).is_ok();

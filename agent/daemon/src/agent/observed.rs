@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
-/// How long a loop may take to answer.
+/// The longest time in which a loop has to answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The metrics of all loops; empty where metrics are off.

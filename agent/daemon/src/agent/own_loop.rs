@@ -59,8 +59,9 @@ impl OwnLoop {
         OwnLoop::start_counted(located, rules, algorithms, None, Post::none(), None, &[])
     }
 
-    /// As [`OwnLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
-    /// says that none is to learn: whoever calls this lists its flows as learning.
+    /// Starts a loop as [`OwnLoop::start`] does, where algorithms with a policy learn beside their flows. They learn as
+    /// the configuration says, and also where it says that none is to learn: whoever calls this lists its flows as
+    /// learning.
     pub fn start_learning(
         located: &Located,
         rules: &Rules,
@@ -125,8 +126,8 @@ impl OwnLoop {
         OwnLoop { learners: Some(learners), views, ..self }
     }
 
-    /// As [`OwnLoop::start`], with metrics, and confined to the system calls of a role, if there is one: threads that it starts are,
-    /// too. Flows begin with what was learned before.
+    /// Starts a loop as [`OwnLoop::start`] does, with metrics, and confined to the system calls of a role, if there is
+    /// one: threads that it starts are, too. Flows begin with what was learned before.
     pub(super) fn start_counted(
         located: &Located,
         rules: &Rules,
@@ -212,7 +213,8 @@ impl OwnLoop {
     }
 }
 
-/// As configured, but algorithms with a policy learn; who learns. What is learned is kept in `folder`, if there is one.
+/// Starts learners for the algorithms with a policy, otherwise as configured, and returns who learns. The policies are
+/// kept in `folder`, if there is one.
 fn learning(
     located: &Located,
     rules: &Rules,
@@ -227,7 +229,7 @@ fn learning(
     Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
 }
 
-/// As configured, but algorithms with a policy learn.
+/// Returns the configuration, except that algorithms with a policy learn.
 fn learns_on(located: &Located) -> Config {
     Config { learn: located.config.learn.on(), ..located.config.clone() }
 }

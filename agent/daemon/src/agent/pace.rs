@@ -1,4 +1,4 @@
-//! How a loop of the agent waits, and on which cores its thread runs.
+//! The way in which a loop of the agent waits, and the cores on which its thread runs.
 
 use super::privileges::{NOTHING, Powers};
 use crate::config::{Agent, Unix};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
-/// How a loop waits.
+/// The way in which a loop waits.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     wake: Wake,
@@ -22,11 +22,11 @@ pub(super) struct Pace {
     poll_interval: Duration,
     /// The cores that the loop keeps to; empty: all that the process may run on.
     cores: Vec<usize>,
-    /// How the threads of a dispatcher's core are scheduled.
+    /// The scheduling class of the threads on a dispatcher's core.
     class: Class,
 }
 
-/// Why a loop cannot run or wait as it is to.
+/// Reasons why a loop cannot run or wait as it is to.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlaceError {
     /// The cores are not there, or not allowed.

@@ -21,11 +21,12 @@ use tracing::{error, info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
-/// How long rings are looked at without letting others run, who may wait for the core, microseconds.
+/// The time for which rings are polled without letting others run, who may wait for the core,
+/// microseconds.
 const SPIN_US: u64 = 10;
 /// Time between two looks at the name of the datapaths' socket, microseconds.
 const NAME_EVERY_US: u64 = 1_000_000;
-/// How soon a full socket is tried again: nothing tells when its owner has read.
+/// The time after which a full socket is tried again: nothing tells when its owner has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 
 /// The datapaths of one loop. Made, used and dropped on the loop's thread.
@@ -39,7 +40,8 @@ pub(super) trait Source {
     /// The queues, as a watcher is to look at them for this thread.
     fn queues(&mut self) -> io::Result<Queues>;
 
-    /// As [`wait`](Source::wait), called by a watcher: who fills the queues need not wake anybody.
+    /// Waits as [`wait`](Source::wait) does, called by a watcher: who fills the queues need not
+    /// wake anybody.
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()>;
 
     /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.

@@ -32,9 +32,9 @@ use tracing::{debug, error, info_span, warn};
 
 /// Questions that may wait for one loop.
 const MAX_QUERIES: usize = 64;
-/// How long a stopping loop tries to hand its flows over.
+/// The time for which a stopping loop tries to hand its flows over.
 const HAND_OVER: Duration = Duration::from_secs(2);
-/// How long it waits for a datapath to read before it tries again.
+/// The time for which it waits for a datapath to read before it tries again.
 const HAND_OVER_NAP: Duration = Duration::from_millis(1);
 /// Time between two looks at questions, and at what concerns learners, while datapaths have events, microseconds.
 const ATTEND_EVERY_US: u64 = 50;
@@ -86,7 +86,7 @@ fn follower() -> Option<Follower> {
     Follower::new().inspect_err(|error| warn!(%error, "the loop follows nobody's core")).ok()
 }
 
-/// Why a loop is not there.
+/// Reasons why a loop could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError<E> {
     /// No thread could be started.
@@ -103,7 +103,7 @@ pub(super) enum SpawnError<E> {
     Ended,
 }
 
-/// How a loop ended that did not end well.
+/// The ways in which a loop can fail.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoopError {
     #[error("a loop of the agent ended unexpectedly; its flows run their native algorithm")]
@@ -218,7 +218,7 @@ impl Worker {
         }
     }
 
-    /// Where to put questions.
+    /// Returns the sender for questions to the loop.
     pub(super) fn queries(&self) -> SyncSender<Query> {
         self.queries.clone()
     }

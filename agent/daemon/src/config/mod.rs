@@ -26,9 +26,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// The default configuration with its documentation.
 pub const DEFAULT_TOML: &str = include_str!("default.toml");
-/// Where the agent looks when no file is named; it need not exist.
+/// The file that the agent reads when none is named; it need not exist.
 pub const DEFAULT_PATH: &str = "/etc/ccplane.toml";
-/// Where the kernel's cgroup (v2) tree is mounted.
+/// The mount point of the kernel's cgroup (v2) tree.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// The bound of a configuration file.
 const CONFIGURATION: Bound = Bound { what: "a configuration", bytes: 1 << 20 };
@@ -454,7 +454,7 @@ pub enum LearnMode {
 }
 
 impl LearnMode {
-    /// As the configuration spells it.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             LearnMode::Twin => "twin",
@@ -509,7 +509,7 @@ pub struct Rule {
     /// The congestion control that the flow's owner asked its datapath for by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
-    /// Where the receiver's address lies.
+    /// The prefix in which the receiver's address lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Prefix>,
     /// The algorithm's parameters; those that are left out have their defaults.

@@ -73,7 +73,7 @@ impl Prefix {
     }
 }
 
-/// Why a text is no prefix.
+/// Reasons why a text is no prefix.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PrefixError {
     /// The text is no address prefix.

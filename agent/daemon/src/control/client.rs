@@ -11,12 +11,12 @@ use std::time::Duration;
 /// Largest line of a process in /proc.
 const STAT: Bound = Bound { what: "a process's state", bytes: 4096 };
 
-/// Why there is no answer.
+/// Reasons why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("no agent runs at {} ({source}); start one with `ccplane agent`{}", socket.display(), if *directory_is_gone { "; its directory is not there, and an agent whose run directory was removed ends by itself" } else { "" })]
     NoAgent {
-        /// Where it was looked for.
+        /// The path at which it was looked for.
         socket: PathBuf,
         source: io::Error,
         /// Whether the socket's directory does not exist.
@@ -29,7 +29,7 @@ pub enum ClientError {
     #[error("agent pid {pid} has not answered for {timeout:?}{}", if *stopped { format!(": it is stopped by a signal, `kill -CONT {pid}` has it go on") } else { String::new() })]
     Silent {
         pid: u32,
-        /// How long the command waited.
+        /// The time for which the command waited.
         timeout: Duration,
         /// Whether a signal has stopped it (SIGSTOP), as far as /proc tells.
         stopped: bool,
@@ -52,7 +52,8 @@ pub fn ask(socket: &Path, timeout: Duration, request: &Request) -> Result<Respon
     open(socket, timeout, request).map(|(response, _)| response)
 }
 
-/// As [`ask`]; what the agent sends after its response can be read from the second, for ever.
+/// Asks as [`ask`] does; what the agent sends after its response can be read from the second, for
+/// ever.
 ///
 /// # Errors
 /// As [`ask`].

@@ -87,7 +87,6 @@ pub enum Response {
         programs: Vec<ProgramRecord>,
     },
     Adopted {
-        /// How many flows were taken over.
         flows: u64,
     },
     Snapshots(Snapshots),
@@ -129,7 +128,7 @@ pub struct Status {
     pub uptime_s: u64,
     /// The algorithm of flows that no rule matches.
     pub default_algorithm: String,
-    /// How many rules are in force.
+    /// The number of rules in force.
     pub rules: usize,
     /// The agent's loops; an agent of an earlier version tells of none.
     #[serde(default)]
@@ -195,7 +194,7 @@ pub struct ProgramRecord {
     /// Instructions of its intermediate representation.
     pub instructions: usize,
     pub registers: usize,
-    /// Why the datapath refused it; absent if it did not.
+    /// The reason why the datapath refused it; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -227,7 +226,7 @@ pub struct Silence {
     pub seconds: Option<f64>,
 }
 
-/// How a flow is steered.
+/// The ways in which a flow is steered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModeName {
@@ -306,12 +305,11 @@ pub struct FlowRecord {
     /// Its state as its algorithm tells it, such as "competes".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// How it is steered.
     pub mode: ModeName,
     /// Its program starts at its next ACK; absent if it runs, or there is none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits_for_ack: bool,
-    /// Why the agent left it to the native algorithm, if it did.
+    /// The reason why the agent left it to the native algorithm, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_reason: Option<String>,
     /// The algorithm that the rules give it and its datapath cannot run; absent if there is none.

@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-/// Why a session ended other than by the client's leaving.
+/// Reasons why a session ended other than by the client's leaving.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error("user {uid} may not speak to this agent")]

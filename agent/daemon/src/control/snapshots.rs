@@ -32,7 +32,7 @@ pub struct ArmRecord {
 }
 
 impl ArmRecord {
-    /// As the algorithm has it.
+    /// Copies the evidence as the algorithm has it.
     pub fn new(of: &ArmEvidence) -> ArmRecord {
         ArmRecord { name: of.arm.to_owned(), intervals: of.intervals, worth: of.worth }
     }
@@ -51,7 +51,7 @@ pub struct StandingRecord {
 }
 
 impl StandingRecord {
-    /// As the algorithm has it.
+    /// Copies the standing as the algorithm has it.
     pub fn new(algorithm: &str, of: Standing) -> StandingRecord {
         let evidence = of.evidence.iter().map(ArmRecord::new).collect();
         StandingRecord {
@@ -81,7 +81,6 @@ pub struct DeploymentRecord {
     pub uid: u32,
     /// The snapshot's content hash; absent if an earlier agent pushed it.
     pub snapshot: Option<String>,
-    /// Where it comes from.
     pub origin: String,
     /// Since it was pushed or found, seconds.
     pub age_s: f64,
@@ -182,7 +181,6 @@ pub struct DecisionRecord {
     pub snapshot: Option<String>,
     /// Its deployment, if it got that far.
     pub uid: Option<u32>,
-    /// Where it comes from.
     pub origin: String,
     /// Outcome of the decision in one word.
     pub verdict: String,

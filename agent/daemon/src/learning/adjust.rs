@@ -47,7 +47,7 @@ pub(super) const LIVE_STARTS: [Start; 5] = [
     ([(0.0, 0.0), (0.0, 0.0), (0.0, 0.0)], (-0.4, -0.4)),
 ];
 
-/// How a policy is changed.
+/// A change of a policy.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Adjustment {
     /// Of each kind of input: logarithm of its factor, and from where it counts, normalised.
@@ -95,7 +95,7 @@ impl Adjustment {
     }
 }
 
-/// Where an input of 0 is, normalised.
+/// Returns the normalised value of an input of 0.
 fn zero(feature: &Feature) -> f64 {
     let (lo, hi) = (f64::from(feature.lo), f64::from(feature.hi));
     (2.0 * (0.0 - lo) / (hi - lo) - 1.0).clamp(-1.0, 1.0)

@@ -35,7 +35,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// As the configuration says.
+    /// Returns the shares that the configuration sets.
     pub(super) fn of(config: &LearnConfig) -> Shares {
         Shares {
             steady_percent: config.cpu_percent.get() as u32,

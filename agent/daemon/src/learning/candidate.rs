@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// States without which nothing is offered: less says nothing of what flows do.
 pub(super) const LEAST_STATES: usize = 64;
-/// How far inputs are moved to the ends of their ranges, as shares of the way.
+/// The distances by which inputs are moved to the ends of their ranges, as shares of the way.
 const WIDENED: [f64; 2] = [0.25, 0.5];
 /// States that are kept.
 const MAX_STATES: usize = 2048;

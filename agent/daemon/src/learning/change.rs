@@ -278,7 +278,7 @@ struct Chart {
     /// Sums of the two directions, and the deviations since one of them left 0.
     sums: [f64; 2],
     suspected: Vec<f64>,
-    /// Where it was anchored before, and for how many values, latest last.
+    /// The earlier anchors, and the number of values that each was for, latest last.
     before: VecDeque<(f64, usize)>,
     /// The same, where that was for a short while only.
     passed_by: Option<(f64, usize)>,

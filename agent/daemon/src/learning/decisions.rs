@@ -15,7 +15,7 @@ const SCHEMA_VERSION: u32 = 1;
 /// Decisions that wait to be written; further ones are only logged.
 const MAX_WAITING: usize = 256;
 
-/// Where decisions go.
+/// The queue to which decisions go.
 #[derive(Clone, Default)]
 pub(crate) struct DecisionLog(Option<SyncSender<DecisionRecord>>);
 

@@ -33,7 +33,7 @@ const MAX_ACTIVE_BYTES: usize = 2 * size_of::<Hash>();
 /// Bytes of a policy that learning goes on from, at most.
 const MAX_POLICY_BYTES: usize = 64 << 20;
 
-/// Why something is not kept, or what was kept is not used.
+/// Reasons why something is not kept, or what was kept is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     #[error(transparent)]

@@ -41,7 +41,7 @@ impl Queue {
         self.decisions.is_empty() && self.batches.is_empty()
     }
 
-    /// How many rows made way.
+    /// Adds a batch and returns the number of rows that made way.
     fn push(&mut self, from: LoopId, mut batch: Batch) -> u64 {
         let of = (from, batch.datapath);
         if let Some(place) = self.owed.iter().position(|(whose, _)| *whose == of)

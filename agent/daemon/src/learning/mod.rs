@@ -62,7 +62,7 @@ use thread::Wish;
 use tracing::{info, warn};
 use twin::Twin;
 
-/// Where one loop's rows and decisions go.
+/// The destination of one loop's rows and decisions.
 pub(crate) struct Post {
     learners: BTreeMap<&'static str, Poster>,
     log: DecisionLog,
@@ -145,7 +145,7 @@ pub(crate) struct Learning {
     mode: LearnMode,
     noise: f32,
     log: DecisionLog,
-    /// Where learned policies are kept.
+    /// The folder in which learned policies are kept.
     folder: Option<Folder>,
 }
 
@@ -228,7 +228,8 @@ impl Learning {
     }
 }
 
-/// Where a process that learns for an algorithm finds the agent; without it nothing is learned.
+/// Returns the socket at which a process that learns for an algorithm finds the agent; without it
+/// nothing is learned.
 fn learner_socket(folder: Option<&Path>, algorithm: &str) -> Option<LearnerSocket> {
     let Some(folder) = folder else {
         warn!(algorithm, "no process can learn for it: there is no folder for its socket");

@@ -18,7 +18,7 @@ pub struct Beginning {
     pub snapshot: TrustedSnapshot,
 }
 
-/// Why what is kept is not begun with.
+/// Reasons why what is kept is not begun with.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     #[error(transparent)]

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 /// of thousands of rows or a comparison of policies. The share is kept all the same, over turns that are longer then; and
 /// nobody waits for a step, not at the agent's end either.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// How long a learner waits for rows before it looks whether it is to end.
+/// The time for which a learner waits for rows before it checks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The scheduler's least favourable priority.
 const LOWEST_PRIORITY: i32 = 19;
@@ -173,7 +173,7 @@ mod tests {
     use ccplane_snapshot::{Admission, Trust, TrustedSnapshot};
 
     const BAD_SLOT: u8 = 15;
-    /// How long a learner is watched.
+    /// The time for which a learner is watched.
     const WATCH: Duration = Duration::from_secs(1);
     const LONGEST_WATCH: Duration = Duration::from_secs(120);
 

@@ -22,7 +22,6 @@ pub(crate) struct FlowSample {
     /// Its name in the loop.
     pub(crate) id: (DatapathId, FlowId),
     pub(crate) algorithm: &'static str,
-    /// How it is steered.
     pub(crate) mode: Mode,
     pub(crate) transport: TransportStats,
     /// Decisions of the flow's policy; `None` where its program asks none.

@@ -20,7 +20,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// OpenMetrics, which Prometheus reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why there is no endpoint.
+/// The reason why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {source}")]
 pub(crate) struct EndpointError {

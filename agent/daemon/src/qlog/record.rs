@@ -125,7 +125,7 @@ fn ms(us: u32) -> f64 {
 }
 
 impl Record {
-    /// As a line; times count from `since_us`.
+    /// Writes the record as a line; times count from `since_us`.
     pub fn line(&self, since_us: u64) -> String {
         let (name, data) = self.event.named();
         line(self.at_us, since_us, Some((self.datapath, self.flow)), name, data)

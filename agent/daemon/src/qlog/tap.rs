@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 /// Least time between two looks at a datapath's figures, microseconds.
 const METRICS_EVERY_US: u64 = 20_000;
 
-/// Where one reader's records go.
+/// The destination of one reader's records.
 pub struct Subscriber {
     filter: Filter,
     to: mpsc::Sender<Record>,

@@ -211,7 +211,7 @@ impl World {
         socket(&self.dir, self.sockets, is_v2)
     }
 
-    /// As the agent's loop does.
+    /// Takes a turn as the agent's loop does.
     fn turn(&mut self, us: u64) {
         self.now_us += us;
         let mut changes = Vec::new();

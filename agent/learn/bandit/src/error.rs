@@ -17,7 +17,7 @@ pub enum BanditError {
     /// A reward is not within 0 to 1.
     #[error("a reward is {found}, 0 to 1 are allowed")]
     Reward { found: f64 },
-    /// There is no such arm.
+    /// No arm has this number.
     #[error("arm {found} of {arms} does not exist")]
     NoArm {
         /// The arm, from 0.

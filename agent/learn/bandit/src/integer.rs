@@ -72,7 +72,7 @@ impl Weights {
         usize::from(self.arms)
     }
 
-    /// How far each arm's weight is below the largest: base-2 logarithms, Q32.
+    /// Returns how far each arm's weight is below the largest: base-2 logarithms, Q32.
     pub fn deficits(&self) -> &[u64] {
         self.deficits.get(..self.arms()).unwrap_or_default()
     }

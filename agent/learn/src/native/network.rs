@@ -10,7 +10,7 @@ use ccplane_quantize::{Activation, Dense, Mlp};
 
 /// Numbers side by side.
 pub(super) const LANES: usize = 8;
-/// As many numbers as stand side by side.
+/// The numbers that stand side by side.
 pub(super) type Lane = [f32; LANES];
 
 const ZERO: Lane = [0.0; LANES];

@@ -85,7 +85,7 @@ pub enum PolicyError {
         neuron: usize,
         input: usize,
     },
-    /// There is not one feature for each input.
+    /// The features are not one for each input.
     #[error("{found} features for {expected} inputs")]
     Inputs { found: usize, expected: usize },
     /// `log_std` is not a finite number.

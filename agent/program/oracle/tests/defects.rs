@@ -189,7 +189,7 @@ fn a_flow_without_an_agent_is_not_steered_at_all() {
     }
 }
 
-/// Where portus's two instructions for each operation are too many, one does.
+/// One instruction does the work of portus's two for each operation, where two are too many.
 #[test]
 fn long_programs_are_lowered_without_detours() {
     let source =

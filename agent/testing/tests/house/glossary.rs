@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Where the glossary is written down.
+/// The file with the glossary.
 const ARCHITECTURE: &str = include_str!("../../../../ARCHITECTURE.md");
 /// The heading above the glossary's table.
 const HEADING: &str = "## Glossary";

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Where the floors are written down.
+/// The file with the floors.
 const ARCHITECTURE: &str = include_str!("../../../../ARCHITECTURE.md");
 /// The heading above the table of floors.
 const HEADING: &str = "## Floors";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use syn::visit::{self, Visit};
 
-/// Where the files are named.
+/// The file that names the files.
 const ARCHITECTURE: &str = include_str!("../../../../ARCHITECTURE.md");
 /// The rule that names them.
 const RULE: &str = "8. `unsafe` is in ";

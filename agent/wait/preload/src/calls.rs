@@ -389,7 +389,8 @@ pub(crate) fn blocks(socket: c_int) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK == 0
 }
 
-/// How long a receiving call may wait on the socket (`SO_RCVTIMEO`); `None` for ever.
+/// Returns the time for which a receiving call may wait on the socket (`SO_RCVTIMEO`); `None` for
+/// ever.
 fn receive_timeout(socket: c_int) -> Option<Duration> {
     let mut time = timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<timeval>() as socklen_t;

@@ -12,7 +12,7 @@ const SLEEP_NS: u64 = 3_000;
 const WAKE_NS: u64 = 25_000;
 /// From an event to a poller's.
 const POLL_NS: u64 = 100;
-/// How late a timed sleep ends: within this range.
+/// The range of the lateness with which a timed sleep ends, nanoseconds.
 const LATE_NS: (u64, u64) = (20_000, 60_000);
 
 /// The end of one wait.
@@ -224,8 +224,8 @@ fn gaps_that_are_too_long_to_poll_are_slept_through() {
     }
 }
 
-/// Where a tenth of a core is not enough, what it does buy is bought: no fixed spin within the budget meets more than 1.5 times as
-/// many.
+/// A tenth of a core that is not enough is still used well: no fixed spin within the budget meets more than 1.5 times
+/// as many.
 #[test]
 fn no_fixed_spin_meets_much_more_for_the_same_budget() {
     // Four of five gaps are short.

@@ -59,7 +59,7 @@ impl<const LIMIT: u8> Index<LIMIT> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Special {
-    /// Where an event's condition leaves its value.
+    /// The register in which an event's condition leaves its value.
     EventFlag = 0,
     ShouldContinue = 1,
     ShouldReport = 2,
@@ -162,7 +162,7 @@ fn pick<T: Copy>(all: &[T], n: u32) -> Option<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Inst {
     pub op: Op,
-    /// Where the result goes: neither an immediate nor a primitive.
+    /// The register of the result: neither an immediate nor a primitive.
     pub dst: Reg,
     pub left: Reg,
     pub right: Reg,

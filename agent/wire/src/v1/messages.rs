@@ -46,10 +46,10 @@ pub enum ToDatapath<'a> {
     ChangeProg(ChangeProg<'a>),
 }
 
-/// How a datapath puts addresses and ports into CREATE. CCP does not say.
+/// The orders in which a datapath puts addresses and ports into CREATE. CCP does not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AddrOrder {
-    /// As the sockets API holds them: the first octet and the port's high byte come first. ccp-kernel does
+    /// The order of the sockets API: the first octet and the port's high byte come first. ccp-kernel does
     /// so.
     #[default]
     Network,
@@ -81,7 +81,7 @@ impl Endpoint {
         })
     }
 
-    /// How this order carries `addr`. An IPv4-mapped IPv6 address goes as IPv4.
+    /// Returns how this order carries `addr`. An IPv4-mapped IPv6 address goes as IPv4.
     ///
     /// # Errors
     /// `Ipv6`, with `field` as its name.
@@ -218,7 +218,7 @@ pub struct Install<'a> {
 pub enum Field {
     Control {
         index: Index<MAX_CONTROL_REGS>,
-        /// As it was declared; libccp does not care here.
+        /// The flag as it was declared; libccp does not care here.
         volatile: bool,
     },
     /// Congestion window, bytes; 0 is ignored.

@@ -1,4 +1,4 @@
-//! How a datapath and an agent come together.
+//! A datapath and an agent come together.
 
 use std::ops::RangeInclusive;
 
@@ -170,7 +170,8 @@ pub struct Welcome {
     pub heartbeat_timeout_ms: u32,
     /// Differs between two runs of the agent.
     pub session: u64,
-    /// How the datapath is asked to wait for the agent: asleep, spinning or busy; `Sleep` before minor version 1.
+    /// The way in which the datapath is asked to wait for the agent: asleep, spinning or busy; `Sleep` before
+    /// minor version 1.
     pub wake: Wake,
     /// Bytes of each of two rings, whose memory comes with the message; 0 if there are none.
     pub ring_bytes: u32,
@@ -202,7 +203,7 @@ impl Welcome {
     }
 }
 
-/// Why the agent does not take a datapath on.
+/// Reasons why the agent does not take a datapath on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TurnedAway {
     /// No minor version is common.

@@ -48,7 +48,7 @@ const GET_SLOTS: u16 = 0x4e;
 const HEARTBEAT: u16 = 0x81;
 const BYE: u16 = 0x82;
 
-/// Why a side leaves.
+/// Reasons why a side leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ByeReason {

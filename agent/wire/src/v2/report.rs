@@ -139,7 +139,7 @@ impl<'o, O: Out> ReportBatch<'o, O> {
         Ok(())
     }
 
-    /// How many reports it holds.
+    /// Returns the number of reports that it holds.
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }

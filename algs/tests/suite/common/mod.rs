@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const DP: DatapathId = DatapathId(0);
 pub const S: u64 = 1_000_000;
-/// How often the queue is looked at, microseconds.
+/// The interval at which the queue is sampled, microseconds.
 const TICK_US: u64 = 1_000;
 /// Bytes on the wire of a full segment.
 pub const WIRE_BYTES: u64 = 1500;

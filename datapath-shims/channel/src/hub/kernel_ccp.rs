@@ -36,7 +36,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// The kernel's list of netlink sockets.
 const NETLINK_SOCKETS: &str = "/proc/net/netlink";
 
-/// Why a link to ccp-kernel cannot be had.
+/// Reasons why a link to ccp-kernel cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelLinkError {
     #[error("netlink group {GROUP} of ccp-kernel: {what}: {errno}")]

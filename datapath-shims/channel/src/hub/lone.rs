@@ -12,7 +12,7 @@ use super::v2::{self, V2Peer};
 #[derive(Debug)]
 pub struct LonePeer(V2Peer);
 
-/// Why a conversation does not start.
+/// Reasons why a conversation does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GreetError {
     #[error("the first message is no HELLO")]

@@ -77,7 +77,7 @@ pub struct HubOptions {
     pub session: u64,
     /// Whether datapaths that take rings in shared memory get them.
     pub rings: bool,
-    /// How datapaths are asked to wait for the agent.
+    /// The way in which datapaths are asked to wait for the agent.
     pub wake: Wake,
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a datagram changed nothing.
+/// Reasons why a datagram changed nothing.
 #[derive(Debug, thiserror::Error)]
 enum Malformed {
     #[error("{0}")]
@@ -334,7 +334,7 @@ impl Hub {
         self.wait_also(timeout, None)
     }
 
-    /// As [`Hub::wait`], and ends early when `also` becomes readable.
+    /// Waits as [`Hub::wait`] does, and ends early when `also` becomes readable.
     ///
     /// # Errors
     /// The error of ppoll(2) or epoll(7).

@@ -161,7 +161,7 @@ impl Slots {
     }
 }
 
-/// As [`ccplane_contract::slots::pushed`] does with buffers.
+/// Changes the statistics as [`ccplane_contract::slots::pushed`] does with buffers.
 fn make_active(stats: &mut SlotStats, uid: SnapshotUid) {
     stats.last_good = stats.active.replace(uid).or(stats.last_good);
     (stats.canary, stats.canary_share) = (None, 0);
@@ -184,7 +184,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// What is expected of a datapath is what one does.
+        /// A datapath does what is expected of it.
         #[test]
         fn expects_what_a_datapath_does(ops in prop::collection::vec((0_u8..6, 0_u8..2, any::<u16>()), 1..60)) {
             let shapes = [[2, 1], [3, 1]].map(|widths| Shape::new(Bits::W8, &widths).unwrap());

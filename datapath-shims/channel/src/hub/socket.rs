@@ -17,13 +17,13 @@ use std::path::Path;
 /// Bytes that the socket may hold of datagrams not yet read; the kernel grants what it allows.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Why a datagram was not sent.
+/// Reasons why a datagram was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
     /// Nobody listens there any more.
     #[error("the datapath is gone")]
     Gone,
-    /// There is no room: its queue is full, or ours is of what was not read yet.
+    /// Nothing more fits: its queue is full, or ours is of what was not read yet.
     #[error("the datapath's socket is full")]
     Full,
     #[error("{0}")]
@@ -65,7 +65,7 @@ pub(super) enum Received {
     Nothing,
 }
 
-/// Why a datagram is rejected.
+/// Reasons why a datagram is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Rejected {
     /// Its sender is another user.
@@ -101,7 +101,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Where it is bound.
+    /// Returns the path to which it is bound.
     pub(super) fn path(&self) -> &Path {
         self.name.path()
     }

@@ -472,7 +472,7 @@ impl Datapath for V2Peer {
         }
     }
 
-    /// As of the last answer, with those that have started since; asks anew.
+    /// Returns the flows of the last answer, with those that have started since; asks anew.
     fn flows(&mut self) -> Vec<FlowStats> {
         self.ask_for_flows();
         self.listed()

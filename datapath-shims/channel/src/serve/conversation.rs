@@ -24,13 +24,13 @@ const MAX_COMMANDS: usize = 256;
 const MAX_EVENTS: usize = 256;
 /// Bytes of one frame of reports: they leave in several, so that the agent starts on the first.
 const MAX_BATCH_BYTES: usize = 1 << 14;
-/// How long a push is tried whose slot's buffers may all still be read, microseconds.
+/// The time for which a push is tried whose slot's buffers may all still be read, microseconds.
 const BUSY_US: u64 = 20_000;
 /// Time between two polls of the socket while frames go through a ring, and between two heartbeats over it, microseconds.
 /// A busy datapath finds within this time that the agent is gone, a sleeping one at once.
 const BEAT_US: u64 = 100_000;
 
-/// Why a conversation is over.
+/// Reasons why a conversation is over.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EndReason {
     #[error("the agent is gone")]

@@ -32,9 +32,10 @@ pub use thread::{Link, spawn};
 
 /// Time between two searches for an agent, microseconds.
 const AGAIN_US: u64 = 100_000;
-/// How long an agent may take to answer a HELLO, microseconds.
+/// The longest time in which an agent has to answer a HELLO, microseconds.
 const GREETED_US: u64 = 1_000_000;
-/// How soon something is tried again that found no room: nothing tells when the agent has read.
+/// The time after which something that found no room is tried again: nothing tells when the agent
+/// has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 /// Longest kind, and name, that a HELLO carries, bytes.
 const MAX_KIND_BYTES: usize = 31;
@@ -50,13 +51,13 @@ pub enum Transport {
     Socket,
 }
 
-/// How a datapath is served.
+/// The way in which a datapath is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// The datapath's name, such as its process's; cut after 63 bytes.
     pub name: String,
     pub transport: Transport,
-    /// How the serving thread waits; `None` to follow the agent's configuration.
+    /// The way in which the serving thread waits; `None` to follow the agent's configuration.
     pub wake: Option<Wake>,
     /// The clock that the datapath's timestamps count from.
     pub clock: Clock,
@@ -178,7 +179,7 @@ impl Served {
         matches!(&self.state, State::Connected(conversation) if conversation.ring().is_some())
     }
 
-    /// How the serving thread is to wait.
+    /// Returns the way in which the serving thread is to wait.
     pub fn wake(&self) -> Wake {
         self.options.wake.or(self.welcome().map(|w| w.wake)).unwrap_or(Wake::Sleep)
     }
@@ -214,7 +215,8 @@ impl Served {
         self.state = State::Away { again_us: now_us.saturating_add(AGAIN_US) };
     }
 
-    /// As [`Served::away`], from somebody who does not serve this datapath; each new reason is logged once.
+    /// Acts as [`Served::away`] for somebody who does not serve this datapath; each new reason is logged
+    /// once.
     fn mismatched(&mut self, mismatch: Mismatch, now_us: u64) {
         if self.mismatch.as_ref() != Some(&mismatch) {
             warn!(why = %mismatch, agent = %self.agent.display(), "this datapath is not served");
@@ -223,7 +225,7 @@ impl Served {
         self.away(now_us);
     }
 
-    /// As [`Served::away`], from nobody.
+    /// Acts as [`Served::away`] for nobody.
     fn alone(&mut self, now_us: u64) {
         self.mismatch = None;
         self.away(now_us);
@@ -394,7 +396,7 @@ impl Served {
     }
 }
 
-/// As much of `text` as `limit` bytes hold.
+/// Returns as much of `text` as `limit` bytes hold.
 fn clipped(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {

@@ -22,7 +22,8 @@ impl Programs {
         self.0.values_mut().for_each(|p| p.wanted = false);
     }
 
-    /// As [`Datapath::install`]. An agent may ask again for what it asked for in an earlier conversation.
+    /// Installs a program as [`Datapath::install`] does. An agent may ask again for what it asked for in
+    /// an earlier conversation.
     pub(super) fn install(
         &mut self,
         datapath: &mut dyn Datapath,

@@ -82,7 +82,7 @@ impl World {
         Rogue { memory, writer, _socket: socket }
     }
 
-    /// As the agent's loop does.
+    /// Takes a turn as the agent's loop does.
     fn turn(&mut self) {
         let mut changes = Vec::new();
         self.hub.receive(100, u64::MAX, &mut changes);

@@ -12,7 +12,7 @@ use ccplane_channel::{Record, SharedWords};
 
 /// Tells the process that it is the one to die, where its memory is, and how.
 const CHILD: &str = "CCPLANE_TEST_WRITER";
-/// Where a ring keeps its second line of data; its number.
+/// The offset of a ring's second line of data. Its number follows.
 const SECOND: usize = 24;
 const NUMBER: u64 = (MIN_BYTES / 64) as u64 + 1;
 

@@ -36,7 +36,7 @@ pub type HarnessError = Box<dyn std::error::Error + Send + Sync>;
 /// Makes a fresh harness.
 pub type Setup<'a> = dyn FnMut() -> Result<Box<dyn Harness>, HarnessError> + 'a;
 
-/// How a live datapath broke its promises.
+/// The ways in which a live datapath broke its promises.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
@@ -98,7 +98,7 @@ pub fn behave(setup: &mut Setup<'_>) -> Conformance<Broken> {
 }
 
 const SECOND_US: u64 = 1_000_000;
-/// How long a case waits for something to happen.
+/// The time for which a case waits for something to happen.
 const PATIENCE_US: u64 = 10 * SECOND_US;
 const A: ProgramUid = ProgramUid(101);
 const B: ProgramUid = ProgramUid(102);

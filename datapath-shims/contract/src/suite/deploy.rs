@@ -8,7 +8,7 @@ use crate::slots::{free_buffer, promoted, pushed, rolled_back};
 use ccplane_infer::{BUFFERS, Control, Shape};
 use rand_core::RngCore;
 
-/// How often something is deployed before a step, percent.
+/// The probability that something is deployed before a step, percent.
 const DEPLOYMENTS_PERCENT: u32 = 10;
 
 /// The state of a slot after the steps so far, so that the next command on it is valid.

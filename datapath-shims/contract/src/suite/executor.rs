@@ -107,7 +107,7 @@ pub struct Observation {
     /// The report registers as reported, if the invocation reported.
     pub report: Option<Vec<i64>>,
     pub sending: Sending,
-    /// Where the executor [runs policies](Executor::policies).
+    /// Present if the executor [runs policies](Executor::policies).
     pub policy: Option<PolicyObservation>,
 }
 
@@ -143,7 +143,7 @@ impl PolicyObservation {
 /// The answer of an executor of [`Hook::Ack`] alone to [`Step::Decide`].
 pub const NO_PACKETS: &str = "it decides on ACKs alone";
 
-/// Why an executor could not run a script at all.
+/// The reason why an executor could not run a script at all.
 pub type ExecutorError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs programs the way a shim does on live flows.
@@ -391,7 +391,7 @@ fn follow_mss(flow: &mut ProgramState, program: &Program, told_bytes: &mut u32, 
     }
 }
 
-/// How an executor differs from what was expected.
+/// The ways in which an executor differs from what was expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Divergence {
@@ -427,7 +427,7 @@ pub fn check(executor: &mut dyn Executor, script: &Script) -> Result<(), Diverge
     observe(executor, script).map(drop)
 }
 
-/// As [`check`], and hands out the observations.
+/// Checks as [`check`] does, and hands out the observations.
 pub(super) fn observe(executor: &mut dyn Executor, script: &Script) -> Result<Vec<Observation>, Divergence> {
     let found = executor.execute(script).map_err(Divergence::NotRun)?;
     let mut expected = reference(script).map_err(|e| Divergence::NotRun(e.into()))?;

@@ -38,7 +38,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 use std::fmt;
 
-/// How a run of the suite ended.
+/// The result of a run of the suite.
 #[derive(Debug)]
 pub struct Conformance<E = Divergence> {
     /// Names of the cases that passed.

@@ -39,7 +39,7 @@ pub struct OutPacket {
 pub struct PacketStream {
     /// A longer pause begins a flowlet, microseconds.
     pub flowlet_us: u64,
-    /// How many paths the flow has.
+    /// The number of paths that the flow has.
     pub paths: u8,
     /// The path that it begins on.
     pub start_path: u8,
@@ -67,7 +67,7 @@ pub trait PacketExecutor {
     fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError>;
 }
 
-/// How a datapath differs from the reference.
+/// The ways in which a datapath differs from the reference.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketDivergence {
     #[error("could not run: {0}")]

@@ -54,7 +54,7 @@ pub const EDGES: [i64; 32] = [
     i64::MAX,
 ];
 
-/// How large random programs and streams get. Sizes are drawn evenly up to these.
+/// The largest random programs and streams. Sizes are drawn evenly up to these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// The hook of all programs of a script.

@@ -39,7 +39,7 @@ pub struct InterfaceConfig {
 /// Reasons why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no address, so nobody could reach the interface.
+    /// No address is given, so nobody could reach the interface.
     #[error("a port needs an address, such as 10.0.0.2/24")]
     NoAddress,
     /// An address is not a host's.
@@ -52,13 +52,13 @@ pub enum ConfigError {
     #[error("neighbour {address} is at {mac}, which is no station's address")]
     Neighbour {
         address: IpAddr,
-        /// Where it is said to be.
+        /// The address that it is said to be at.
         mac: Mac,
     },
     /// The MTU is too small for IPv6.
     #[error("the link carries packets of {mtu_bytes} bytes; {MIN_MTU_BYTES} are needed")]
     Mtu { mtu_bytes: u16 },
-    /// There are too many permanent neighbours.
+    /// Too many neighbours are permanent.
     #[error(transparent)]
     Full(#[from] Full),
 }
@@ -105,7 +105,7 @@ pub enum Path {
     Open(Headers),
     /// The next hop is being resolved: datagrams with these headers wait ([`Interface::hold`]).
     Waits(IpAddr, Headers),
-    /// There is no route.
+    /// No route leads there.
     None,
 }
 

@@ -36,7 +36,7 @@ pub struct Solicitation {
     pub at: Option<Mac>,
 }
 
-/// There is no room for another neighbour: all are being asked for, or are permanent.
+/// No room is left for another neighbour: all are being asked for, or are permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{MAX_NEIGHBOURS} neighbours are known or asked for: no room for another")]
 pub struct Full;

@@ -28,7 +28,7 @@ const ARPHRD_NONE: u16 = 0xfffe;
 /// The errors of a kernel that does not know tcx.
 const NO_TCX: [i32; 2] = [libc::EINVAL, libc::EOPNOTSUPP];
 
-/// How classifiers are attached.
+/// The ways in which classifiers are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hooking {
     /// By links, which end with their descriptors.

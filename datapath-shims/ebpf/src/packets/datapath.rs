@@ -43,12 +43,12 @@ pub struct Loaded {
     place: Place,
 }
 
-/// Where a program runs.
+/// The places where a program runs.
 #[derive(Clone)]
 enum Place {
     /// On flows that it was set on, from this entry of the kernel's array.
     Send { slot: usize, _fd: Arc<OwnedFd> },
-    /// Where sockets connect, once it is the one that flows start with.
+    /// At sockets that connect, once it is the one that flows start with.
     Connect,
 }
 
@@ -126,7 +126,7 @@ impl PacketsDatapath {
         Ok(datapath)
     }
 
-    /// How classifiers are attached on this kernel.
+    /// Returns the way in which classifiers are attached on this kernel.
     pub fn hooking(&self) -> Hooking {
         self.attached.hooking
     }

@@ -62,7 +62,7 @@ pub struct Output {
     pub devices: bool,
 }
 
-/// Where the network header begins.
+/// The place where the network header begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Link {
     /// After so many bytes.

@@ -15,7 +15,7 @@ pub const MAX_DEVICES: usize = 16;
 const MAX_DSCP: u32 = 63;
 /// The number of priorities that programs can set.
 const PRIORITIES: usize = MAX_PRIORITY as usize + 1;
-/// Where a machine may have its tree of control groups (v2).
+/// The places where a machine may have its tree of control groups (v2).
 const CGROUP_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// The look of a priority on a packet.
@@ -29,7 +29,7 @@ pub struct Marking {
     pub dscp: u32,
 }
 
-/// Where a path leads.
+/// The route of a path.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PathRoute {
     /// Bits of the mark, for `ip rule` and filters.

@@ -17,7 +17,7 @@ pub fn find_storage(asm: &mut Asm, maps: &PacketMaps, sk: R, none: Label) {
     get_storage(asm, maps, sk, 0, none);
 }
 
-/// As [`find_storage`], and makes it where it is missing.
+/// Finds the storage as [`find_storage`] does, and makes it where it is missing.
 pub fn make_storage(asm: &mut Asm, maps: &PacketMaps, sk: R, none: Label) {
     get_storage(asm, maps, sk, CREATE, none);
 }

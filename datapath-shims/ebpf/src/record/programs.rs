@@ -9,7 +9,7 @@ use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, 
 use super::layout::{COMM_BYTES, ctl, event, flow};
 use super::{RecordOptions, Scope};
 
-/// How the programs' names begin.
+/// The prefix of the programs' names.
 pub const PREFIX: &str = "ccplane_rec_";
 /// Deepest cgroup that can be named; the kernel allows 2^31.
 pub const MAX_LEVEL: u32 = 1024;

@@ -11,7 +11,7 @@ use ccplane_ebpf::{EbpfDatapath, EbpfError, read_flows};
 use ccplane_runner::traffic::BulkFlow;
 use ccplane_testing::wait_for;
 
-/// Where the control page has the layout's version, in every version.
+/// The offset of the layout's version in the control page, in every version.
 const VERSION_OFFSET: usize = 64;
 const PAGE_BYTES: usize = 4096;
 const OTHER_VERSION: u64 = 1_000_000;
@@ -70,7 +70,7 @@ fn a_datapath_of_another_version_is_replaced_and_its_flows_come_along() {
     goes_on(&plain, "the flow goes on");
 }
 
-/// As where an agent was killed with the mount namespace that its BPF file system was in.
+/// The agent was killed with the mount namespace that its BPF file system was in.
 #[test]
 fn flows_whose_datapath_has_lost_its_pins_are_steered_again() {
     let Some(lab) = Lab::new("unpinned") else { return };

@@ -200,7 +200,7 @@ impl Flows {
 enum Measured {
     /// With packets that it sends.
     Packets,
-    /// Where the kernel calls back at each round trip; packets are not sampled after the first one.
+    /// At each round trip, when the kernel calls back; packets are not sampled after the first one.
     RoundTrips,
 }
 

@@ -21,7 +21,7 @@ const PROGRAM: &str = "
     (:= Report.x x) (:= Report.y y) (:= Report.z z)
     (history 4 Report.one) (policy 0)
     (:= Report.action Policy.action) (:= Report.uid Policy.snapshot) (report))";
-/// Where a report has the fields; then come these.
+/// The places of the fields in a report; then come these.
 const SET: std::ops::Range<usize> = 0..3;
 const ACTION: usize = 3;
 const UID: usize = 4;

@@ -69,7 +69,8 @@ fn a_policer_takes_what_exceeds_its_rate() {
     assert!(seen[..19].iter().map(|(seq, _)| *seq).eq(0..19));
 }
 
-/// As the emulator's bottleneck: with room for one, the second of a pair is lost however idle the link was.
+/// The link behaves as the emulator's bottleneck: with room for one, the second of a pair is lost however
+/// idle the link was.
 #[test]
 fn with_opportunities_a_packet_waits_in_the_queue_for_its_own() {
     let run = |capacity| {

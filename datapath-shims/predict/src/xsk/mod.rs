@@ -25,7 +25,7 @@ const RING: u32 = FRAMES as u32;
 const BATCH: usize = 64;
 /// The queue that is served.
 const QUEUE: u32 = 0;
-/// How long the server looks for frames before it sleeps, microseconds.
+/// The time for which the server looks for frames before it sleeps, microseconds.
 const SPIN_US: u32 = 1000;
 /// Looks for frames between two looks at the clock.
 const POLLS_BETWEEN_CLOCKS: u32 = 64;

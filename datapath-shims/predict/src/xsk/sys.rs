@@ -137,7 +137,7 @@ pub struct Ring<T> {
     kind: PhantomData<T>,
 }
 
-/// Where the rings of a socket lie in their mappings.
+/// The offsets of a socket's rings in their mappings.
 pub type Offsets = libc::xdp_mmap_offsets;
 
 /// Asks for the offsets.

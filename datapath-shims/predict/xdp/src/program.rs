@@ -23,7 +23,7 @@ pub struct Maps {
     pub locks: i32,
 }
 
-/// Where random numbers come from.
+/// Sources of random numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Random {
     /// The kernel's generator.
@@ -39,7 +39,7 @@ pub struct Program {
     pub shape: Shape,
     pub predictors: usize,
     pub processors: usize,
-    /// How each service chooses, by its number.
+    /// The way in which each service chooses, by its number.
     pub services: Vec<Choice>,
     pub random: Random,
     pub maps: Maps,

@@ -39,7 +39,7 @@ const NO_PACKET: [u8; 64] = [0; 64];
 pub struct Options {
     /// The packets that it takes.
     pub target: Target,
-    /// How each slot chooses.
+    /// The way in which each slot chooses.
     pub choices: Vec<Choice>,
     /// The key of the tokens, which no earlier server has used.
     pub key: Key,

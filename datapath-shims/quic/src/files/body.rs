@@ -22,7 +22,7 @@ impl std::fmt::Display for Sha256Sum {
 /// The progress of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
-    /// There is more to do at once.
+    /// More can be done at once.
     Some,
     /// The stream is blocked.
     Blocked,

@@ -50,7 +50,7 @@ pub struct Progress {
 pub enum Step {
     /// The transfer waits for an event of the connection.
     Waits,
-    /// There is more to do at once.
+    /// More can be done at once.
     More,
     /// The transfer is over.
     Done(Done),
@@ -100,7 +100,7 @@ impl Transfer {
         Ok(Transfer { stream: open(connection)?, state, total_bytes: Some(length_bytes) })
     }
 
-    /// How much of the content was moved.
+    /// Returns the amount of content that was moved.
     pub fn progress(&self) -> Progress {
         let left_bytes = match &self.state {
             State::Asking { .. } | State::Promised { .. } => self.total_bytes.unwrap_or(0),

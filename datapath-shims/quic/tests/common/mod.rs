@@ -215,7 +215,7 @@ impl World {
         World::with(link, seed, algorithm.map(of), folder)
     }
 
-    /// As [`World::new`], with an algorithm of the test's own.
+    /// Makes a world as [`World::new`] does, with an algorithm of the test's own.
     pub fn with(link: Link, seed: u64, algorithm: Option<Arc<dyn Algorithm>>, folder: &Path) -> World {
         let net = Net::new(link, seed);
         let now = net.now();

@@ -153,7 +153,8 @@ fn the_peer_is_gone() {
     assert_eq!(modes(&mut world), [], "its flow has ended");
 }
 
-/// How long a link stays unused after it comes up again, and how long no byte arrives over it.
+/// Returns the time for which a link stays unused after it comes up again, and the time for which no byte
+/// arrives over it.
 ///
 /// `told` are the wires that learn that it came up; `keeping` keep what they send meanwhile until then; `lost` is the
 /// time after it for which datagrams are lost.

@@ -23,7 +23,7 @@ fn run(
     run_waiting(Duration::ZERO, (server, client), folder, fetches, each);
 }
 
-/// As [`run`], where each end waits at most `longest` for the other one.
+/// Runs as [`run`] does, where each end waits at most `longest` for the other one.
 fn run_waiting(
     longest: Duration,
     (server, client): (&mut Endpoint<UdpWire>, &mut Endpoint<UdpWire>),

@@ -5,13 +5,14 @@
 pub struct HostsConfig {
     /// A pause of a flow after which its program runs and it may take another path, microseconds.
     pub flowlet_us: u64,
-    /// How long a path's round trip, marks and losses are known after they were measured, microseconds.
+    /// The time for which a path's round trip, marks and losses are known after they were measured,
+    /// microseconds.
     pub path_memory_us: u64,
     /// From a report to the agent's update, microseconds: events reach the agent so much later.
     pub agent_latency_us: u64,
-    /// How often the agent takes rows, as [`SimConfig::batch_us`](crate::SimConfig::batch_us).
+    /// The interval at which the agent takes rows, as [`SimConfig::batch_us`](crate::SimConfig::batch_us).
     pub batch_us: u64,
-    /// How long the agent may be silent before programs do not run any more, microseconds.
+    /// The time for which the agent may be silent before programs do not run any more, microseconds.
     pub heartbeat_timeout_us: u64,
     pub max_programs: usize,
     /// Flows that the agent hears of at once.

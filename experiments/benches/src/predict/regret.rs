@@ -19,7 +19,7 @@ use crate::proof::Proof;
 
 /// Requests before the inputs change.
 const PHASE: usize = 5000;
-/// How often all of it is repeated, with other noise.
+/// The number of times that all of it is repeated, with other noise.
 const REPETITIONS: usize = 3;
 /// Largest noise on a pixel.
 const NOISE: i16 = 7;

@@ -28,7 +28,7 @@ use crate::proof::{self, Proof, SteeredBy, Witness};
 const ACKS: usize = 20_000;
 const ROUNDS: usize = 99;
 const MSS: u64 = 1452;
-/// As at 1 Gb/s with two segments an ACK.
+/// The gap between ACKs at 1 Gb/s with two segments an ACK.
 const GAP_US: u64 = 23;
 const RTT_US: u64 = 20_000;
 const FLIGHT: u64 = RTT_US / GAP_US * 2;

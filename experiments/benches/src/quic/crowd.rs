@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 1000;
 /// The file that each connection fetches, bytes.
 const FILE_BYTES: usize = 256 << 10;
 const RUNS: usize = 3;
-/// How long a run may take.
+/// The time that a run may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The names of the file that each fetches, and of one that holds as much as all of them.
 const EACH: &str = "each";

@@ -32,7 +32,7 @@ pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
 pub const RECEIVE_WINDOW_BYTES: u32 = 64 << 20;
 /// The data that is written repeatedly.
 pub const CHUNK: &[u8] = &[7; 1 << 16];
-/// How long a handshake may take.
+/// The time that a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(1);
 /// The time between two polls of the flow.
@@ -72,7 +72,7 @@ impl QuinnControl {
 /// A flow to run, and for how long.
 pub struct BenchFlow<'a> {
     pub steering: CongestionControl<'a>,
-    /// How long it is measured.
+    /// The time for which it is measured.
     pub time: Duration,
 }
 

@@ -30,7 +30,7 @@ const CWND: &str = "(when true (:= Cwnd 4000000) (fallthrough))";
 /// Of the network, each way.
 const DELAY: Duration = Duration::from_millis(200);
 const TURN: Duration = Duration::from_millis(1);
-/// How long connections may take to send, virtual time.
+/// The time that connections may take to send, virtual time.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PROTOCOL: &[u8] = b"ccplane-bench";
 const UID: ProgramUid = ProgramUid(1);

@@ -27,7 +27,7 @@ const SEND_BUFFERS_BYTES: usize = 256 << 20;
 /// Fewer flows than these have the buffers that the kernel chooses.
 const SIZED_FROM: usize = 100;
 const MIN_SEND_BUFFER_BYTES: usize = 24 << 10;
-/// How long the writing thread sleeps before it checks whether to stop, milliseconds.
+/// The time for which the writing thread sleeps before it checks whether to stop, milliseconds.
 const NAP_MS: u8 = 20;
 
 /// Established connections. They end by reset, so that none lingers.

@@ -40,7 +40,7 @@ const KERNEL: &str = "reno";
 const BASELINE: &str = "the kernel's Reno";
 const KIB: f64 = 1024.0;
 
-/// How often and how long each number of flows is measured, under which agent.
+/// The number and length of measurements of each number of flows, and the agent that they run under.
 #[derive(Clone, Copy)]
 struct Pace {
     /// Records of the agent's flow table: a burst's beside those of flows that have not left yet.

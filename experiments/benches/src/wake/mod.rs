@@ -48,7 +48,7 @@ const BASELINE_WORDS: &str = "a pipe";
 /// The way that chooses among others.
 const AUTO: &str = "auto";
 
-/// How often events come.
+/// The times at which events come.
 struct Load {
     name: &'static str,
     gap: Duration,

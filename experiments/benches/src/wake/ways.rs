@@ -26,7 +26,7 @@ const LOOKS: u32 = 64;
 /// Share of a core that `auto` may poll, percent.
 pub(super) const AUTO_CPU_PERCENT: u8 = 10;
 
-/// Where the consumer is, seen from the producer.
+/// The place of the consumer, seen from the producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     SameCore,

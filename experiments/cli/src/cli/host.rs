@@ -208,7 +208,7 @@ pub(crate) struct HostTuneArgs {
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
 
-    /// How combinations are chosen.
+    /// The way in which combinations are chosen.
     #[arg(long, value_enum, default_value_t = SearchName::Perceptron)]
     pub(crate) search: SearchName,
 
@@ -228,7 +228,7 @@ pub(crate) struct HostTuneArgs {
     pub(crate) journal: JournalArgs,
 }
 
-/// Where changes are recorded.
+/// The place where changes are recorded.
 #[derive(Args, Debug)]
 pub(crate) struct JournalArgs {
     /// The folder with the record of changes.

@@ -29,7 +29,7 @@ pub(crate) struct LeagueArgs {
     #[arg(long = "final", conflicts_with_all = ["set", "link", "show", "plots"])]
     pub(crate) test: bool,
 
-    /// Where uses of the test links are written down: a file that git has in its index.
+    /// The file in which uses of the test links are written down: a file that git has in its index.
     #[arg(long, value_name = "FILE", default_value = "experiments/league/uses.jsonl", requires = "test")]
     pub(crate) book: PathBuf,
 
@@ -49,7 +49,7 @@ pub(crate) struct LeagueArgs {
     #[arg(long, requires = "link", conflicts_with = "live")]
     pub(crate) plots: bool,
 
-    /// Where mahimahi's recorded traces are; without them the family `recorded` is left out.
+    /// The folder with mahimahi's recorded traces; without them the family `recorded` is left out.
     #[arg(long, value_name = "DIR", default_value = "target/traces")]
     pub(crate) traces: PathBuf,
 

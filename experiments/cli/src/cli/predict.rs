@@ -53,7 +53,7 @@ pub(crate) struct PredictTrainArgs {
     pub(crate) json: bool,
 }
 
-/// How datagrams come and go.
+/// The ways in which datagrams come and go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum PredictWire {
     /// A socket, one system call a datagram.
@@ -66,7 +66,7 @@ pub(crate) enum PredictWire {
     Kernel,
 }
 
-/// How a slot chooses.
+/// The ways in which a slot chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum PredictChoice {
     /// One predictor is drawn, and only it runs.
@@ -102,7 +102,7 @@ pub(crate) struct PredictServeArgs {
     #[arg(long)]
     pub(crate) generic: bool,
 
-    /// How each slot chooses, slot 0 first.
+    /// The way in which each slot chooses, slot 0 first.
     #[arg(long, value_name = "CHOICES", value_enum, value_delimiter = ',', default_values = ["exp3", "exp4"])]
     pub(crate) slots: Vec<PredictChoice>,
 
@@ -137,7 +137,7 @@ pub(crate) struct PredictAskArgs {
     #[arg(long, default_value_t = 0)]
     pub(crate) slot: u8,
 
-    /// How many images are asked about, from the first on, and again from the first if there are fewer.
+    /// Number of images that are asked about, from the first on, and again from the first if there are fewer.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub(crate) count: u64,
 

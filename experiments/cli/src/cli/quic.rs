@@ -75,7 +75,7 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(bytes).ok_or_else(|| "too large".to_owned())
 }
 
-/// How long `spin` polls after a datagram, microseconds.
+/// The time for which `spin` polls after a datagram, microseconds.
 const SPIN_US: u32 = 50;
 /// Share of a core that `auto` may poll, percent.
 const AUTO_CPU_PERCENT: u8 = 10;
@@ -104,7 +104,7 @@ pub(crate) struct QuicPort {
     #[arg(long, value_name = "ADDRESS", requires = "port")]
     pub(crate) gateway: Vec<std::net::IpAddr>,
 
-    /// Where a neighbour is that need not be asked for; may be given again.
+    /// The address of a neighbour that need not be asked for; may be given again.
     #[arg(long, value_name = "ADDRESS=MAC", requires = "port", value_parser = neighbour)]
     pub(crate) neighbour: Vec<(std::net::IpAddr, ccplane_dpdk::net::Mac)>,
 }
@@ -131,12 +131,12 @@ pub(crate) struct QuicServeArgs {
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub(crate) folder: PathBuf,
 
-    /// Where to listen; `[::]:4433` for every address of this machine.
+    /// The address to listen on; `[::]:4433` for every address of this machine.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4433")]
     pub(crate) listen: String,
 
-    /// How to wait for datagrams: sleep; spin, for 50 us after each; busy, which takes a core; auto, which polls when most
-    /// come, within a tenth of a core.
+    /// The way to wait for datagrams: sleep; spin, for 50 us after each; busy, which takes a core; auto, which polls
+    /// when most come, within a tenth of a core.
     #[arg(long, value_name = "HOW", default_value = "sleep", value_parser = wake)]
     pub(crate) wake: Wake,
 
@@ -207,7 +207,7 @@ pub(crate) struct QuicServeArgs {
     pub(crate) user: Option<String>,
 }
 
-/// How a client knows its server: by its fingerprint, by an authority, or not at all.
+/// The ways in which a client knows its server: by its fingerprint, by an authority, or not at all.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct QuicTrust {

@@ -44,11 +44,11 @@ pub(crate) struct SnapshotBuildArgs {
     #[arg(long, value_name = "PREFIX", default_value = "", conflicts_with = "policy")]
     pub(crate) tensors: String,
 
-    /// Where to write the snapshot.
+    /// The file to write the snapshot to.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 
-    /// How wide its integers are.
+    /// Width of its integers.
     #[arg(long, value_enum, default_value_t = BitsArg::Auto)]
     pub(crate) bits: BitsArg,
 
@@ -85,7 +85,7 @@ pub(crate) enum ActivationArg {
     Relu,
 }
 
-/// How wide a snapshot's integers are.
+/// Widths of a snapshot's integers.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BitsArg {
     /// 8 bits where the budget allows it.
@@ -130,7 +130,7 @@ pub(crate) struct SnapshotVerifyArgs {
 /// Make a key to sign snapshots with: FILE, which only its owner can read, and FILE.pub.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotKeygenArgs {
-    /// Where to write the secret key; must not exist.
+    /// The file to write the secret key to; must not exist.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
@@ -156,7 +156,7 @@ pub(crate) struct SnapshotSignArgs {
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=MAX_VALID_DAYS))]
     pub(crate) valid_days: u64,
 
-    /// Where to write the signed snapshot.
+    /// The file to write the signed snapshot to.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }

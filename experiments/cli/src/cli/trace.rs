@@ -51,14 +51,14 @@ pub(crate) struct GenerateArgs {
     pub(crate) shape: ShapeCommand,
 }
 
-/// How long, and where to.
+/// The length of a trace, and the file that it goes to.
 #[derive(Args, Debug)]
 pub(crate) struct Made {
-    /// How long the trace lasts.
+    /// Length of the trace.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds_long)]
     pub(crate) duration_s: f64,
 
-    /// Where to write; standard output if left out.
+    /// The file to write to; standard output if left out.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ pub(crate) enum ShapeCommand {
         /// The rates, with commas between.
         #[arg(value_name = "MBIT_PER_S", value_delimiter = ',', required = true)]
         mbit: Vec<f64>,
-        /// How long each rate holds, seconds.
+        /// The time for which each rate holds, seconds.
         #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_long)]
         every_s: f64,
         #[command(flatten)]
@@ -128,7 +128,7 @@ pub(crate) struct CellularArgs {
     #[arg(long, value_name = "MBIT_PER_S", default_value_t = 12.0, conflicts_with_all = ["fit", "model"])]
     pub(crate) high_mbit: f64,
 
-    /// How long a rate holds; 100 for a fit, 200 without.
+    /// The time for which a rate holds; 100 for a fit, 200 without.
     #[arg(long, value_name = "MILLISECONDS", conflicts_with = "model", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub(crate) step_ms: Option<u32>,
 
@@ -154,7 +154,8 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "UNIT")]
     pub(crate) to: Option<SeriesUnit>,
 
-    /// How long each number holds. Times in the file go before it. Making a series: 100 if left out.
+    /// The time for which each number holds. Times in the file go before it. Making a series: 100 if left
+    /// out.
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
     pub(crate) interval_ms: Option<u32>,
 
@@ -165,7 +166,7 @@ pub(crate) struct ConvertArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Where to write; standard output if left out.
+    /// The file to write to; standard output if left out.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

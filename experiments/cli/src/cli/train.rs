@@ -65,7 +65,7 @@ pub(crate) enum Learns {
     Mocc,
     /// Whether rivals share the path, on the league's training links.
     Neural,
-    /// How large flows will be, on simulated fabrics.
+    /// The sizes that flows will have, on simulated fabrics.
     Size,
     /// The time until a flow ends on each path, on simulated fabrics.
     Path,
@@ -78,7 +78,7 @@ pub(crate) enum Links {
     Real,
     /// The same, with 0.5 to 20 % random loss on nine in ten.
     Lossy,
-    /// As PCC-RL's simulator draws them.
+    /// Links as PCC-RL's simulator draws them.
     Published,
 }
 

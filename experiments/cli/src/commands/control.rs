@@ -8,9 +8,9 @@ use ccplane_agent::place::Located;
 use ccplane_host::CpuSet;
 use std::time::{Duration, Instant};
 
-/// How often `stop` looks whether the agent is gone.
+/// The interval at which `stop` checks whether the agent is gone.
 const STOP_POLL: Duration = Duration::from_millis(20);
-/// How long `stop` waits for the agent to hand its flows over, and then for it to be gone.
+/// The time for which `stop` waits for the agent to hand its flows over, and then for it to be gone.
 const STOP_WAIT: Duration = Duration::from_secs(30);
 
 /// The agent's answer was to something else.

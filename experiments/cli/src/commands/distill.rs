@@ -11,7 +11,7 @@ use ccplane_snapshot::{Snapshot, SnapshotError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why nothing is distilled: exit code 2.
+/// Reasons why nothing is distilled: exit code 2.
 #[derive(Debug, thiserror::Error)]
 enum NoTeacher {
     #[error("no algorithm is called `{name}`; those with a policy: {known}")]

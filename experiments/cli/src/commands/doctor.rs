@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where a machine has its BPF file system.
+/// The place where a machine has its BPF file system.
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
 /// The folder of a kernel whose scheduler may be a BPF program's.
@@ -48,7 +48,7 @@ struct Need {
     what: String,
     ok: bool,
     found: String,
-    /// How to meet the need; empty if it is met.
+    /// The way to meet the need; empty if it is met.
     remedy: String,
 }
 

@@ -24,7 +24,7 @@ struct Summary {
     held_out: Vec<Line>,
 }
 
-/// How well it judges on links of one family.
+/// The quality of its judgements on links of one family.
 #[derive(Serialize)]
 struct Line {
     family: &'static str,

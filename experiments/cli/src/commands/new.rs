@@ -93,7 +93,7 @@ const RESERVED: [&str; 60] = [
 /// Packages of this repository begin so.
 const OWN_PREFIX: &str = "ccplane";
 
-/// Why no crate was written: exit code 2 where the arguments are at fault.
+/// Reasons why no crate was written: exit code 2 where the arguments are at fault.
 #[derive(Debug, thiserror::Error)]
 enum NewError {
     #[error(

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// The bound of a program.
 const SOURCE: Bound = Bound { what: "a program", bytes: MAX_SOURCE_BYTES as u64 };
 
-/// Why a program is refused: exit code 2.
+/// Reasons why a program is refused: exit code 2.
 #[derive(Debug, thiserror::Error)]
 enum ProgramError {
     #[error(transparent)]

@@ -25,7 +25,7 @@ pub(super) enum TraceError {
         "the trace has {MAX_TRACE_BYTES} bytes, the most that one file gets: {left_out} later records are not in it"
     )]
     Incomplete { left_out: u64 },
-    /// There is no loop to follow.
+    /// No loop is left to follow.
     #[error("the loop whose flows were to be traced has ended")]
     Ended,
 }

@@ -28,7 +28,7 @@ const POLL_MS: u16 = 50;
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Largest recording that is read.
 const FILE: Bound = Bound { what: "a recording", bytes: 1 << 30 };
-/// Where names of network namespaces are.
+/// The folder with the names of network namespaces.
 const NAMESPACES: &str = "/run/netns";
 
 /// Reasons why a recording cannot start or be written.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Exit code after a second signal: that of a process which SIGINT ended.
 const SIGNALLED: i32 = 130;
 
-/// Why a training does not begin, or end.
+/// Reasons why a training does not begin, or end.
 #[derive(Debug, thiserror::Error)]
 enum TrainError {
     #[error("--config published is Aurora's; MOCC has none")]
@@ -48,7 +48,7 @@ struct Summary {
     seed: u64,
     steps: u64,
     seconds: f64,
-    /// Why training ended: `steps` or `plateau`.
+    /// The reason why training ended: `steps` or `plateau`.
     ended: &'static str,
     /// Of the best evaluation, without exploration.
     mean_reward: Option<f32>,

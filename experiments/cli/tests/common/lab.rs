@@ -98,7 +98,7 @@ impl Lab {
         Lab::with(test, algorithm, PACE)
     }
 
-    /// As [`Lab::new`], with a configuration of its own.
+    /// Makes a lab as [`Lab::new`] does, with a configuration of its own.
     pub fn with(test: &str, algorithm: &str, more: &str) -> Option<Lab> {
         if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
             skipped(test, format_args!("{}: {}", missing.what, missing.found));

@@ -25,7 +25,7 @@ impl Serve {
         Serve::start_as(home, more, |command| command.stderr(Stdio::piped()))
     }
 
-    /// As [`Serve::start`], but its process is set up by the test, standard error too.
+    /// Starts a server as [`Serve::start`] does, but its process is set up by the test, standard error too.
     pub fn start_as(home: &Home, more: &[&str], set_up: impl FnOnce(&mut Command) -> &mut Command) -> Serve {
         let folder = home.path("served");
         fs::create_dir_all(&folder).unwrap();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const WEIGHTS: [(u16, u64); 3] = [(7001, 1), (7002, 2), (7003, 3)];
 /// The group fills the link, and has found its shares.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long shares are measured: a multiple of Reno's period on this link.
+/// The time for which shares are measured: a multiple of Reno's period on this link.
 const WINDOW: Duration = Duration::from_secs(4);
 /// A machine that holds everything up for a while spoils one window, and what is wrong with shares spoils each.
 const TRIES: u32 = 4;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1000;
 const TIMEOUT_US: u64 = 500 * MS;
-/// How far the simulation goes between two turns of the serving side.
+/// The virtual time that the simulation goes on between two turns of the serving side.
 const STEP_US: u64 = 5 * MS;
 
 fn sim(event_capacity: usize) -> SimDatapath {
@@ -192,7 +192,8 @@ pub(crate) struct Serving {
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
     started: Instant,
-    /// How long its thread has waited for a processor, microseconds. The thread is the flow, so that such time is no stall.
+    /// The time for which its thread has waited for a processor, microseconds. The thread is the flow, so that such
+    /// time is no stall.
     waited_us: Arc<AtomicU64>,
     /// Returns the time, microseconds, and the acknowledged bytes of the flow at each turn.
     thread: Option<JoinHandle<Vec<(u64, u64)>>>,
@@ -256,8 +257,8 @@ impl Drop for Serving {
     }
 }
 
-/// How long this thread has waited for a processor: the second number of its schedstat (sched-stats in the kernel's
-/// documentation); 0 where the kernel does not count that.
+/// Returns the time for which this thread has waited for a processor, microseconds: the second number of its
+/// schedstat (sched-stats in the kernel's documentation); 0 where the kernel does not count that.
 fn run_delay_us() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').nth(1).and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000

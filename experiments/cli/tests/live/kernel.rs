@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long throughput is measured before and after a mishap.
+/// The time for which throughput is measured before and after a mishap.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Tries of a measurement that other work on the machine may spoil.
 const TRIES: u32 = 6;

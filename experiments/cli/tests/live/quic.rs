@@ -139,7 +139,8 @@ fn a_server_goes_on_when_nobody_reads_what_it_says() {
     assert_eq!(text.matches("nobody reads standard output").count(), 1, "{text}");
 }
 
-/// How long a transfer may go on whose peer is gone, and how far a busy machine may be behind.
+/// The time for which a transfer may go on whose peer is gone, and the time by which a busy machine may be
+/// behind.
 const MISSED_WITHIN: Duration = Duration::from_secs(13);
 const BEHIND: Duration = Duration::from_secs(5);
 

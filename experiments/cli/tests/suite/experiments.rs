@@ -148,7 +148,7 @@ fn demo_compares_three_on_four_links() {
     assert!(!home.path("bpf").exists(), "the datapath is detached");
 }
 
-/// Where nothing can be sent all three are simulated, and the first line of output says so.
+/// All three are simulated if nothing can be sent, and the first line of output says so.
 #[test]
 fn a_demo_without_privileges_or_namespaces_is_simulated_and_says_so() {
     let home = Home::new("");

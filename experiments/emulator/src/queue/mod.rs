@@ -41,7 +41,7 @@ pub enum Queue {
         bytes: Option<u64>,
         /// The standing delay that it accepts, microseconds, above 0; [`DEFAULT_TARGET_US`].
         target_us: u64,
-        /// How long a delay stands before it drops, microseconds, above 0; [`DEFAULT_INTERVAL_US`].
+        /// The time for which a delay stands before it drops, microseconds, above 0; [`DEFAULT_INTERVAL_US`].
         interval_us: u64,
     },
     /// Proportional integral controller enhanced (RFC 8033), over a droptail queue; at least one limit is above 0.
@@ -50,7 +50,8 @@ pub enum Queue {
         bytes: Option<u64>,
         /// The delay that it steers to, microseconds, above 0; RFC 8033 suggests 15 ms.
         qdelay_ref_us: u64,
-        /// How long a burst may last before packets are dropped, microseconds, above 0; RFC 8033 suggests 150 ms.
+        /// The time for which a burst may last before packets are dropped, microseconds, above 0; RFC 8033
+        /// suggests 150 ms.
         max_burst_us: u64,
         /// Of its random drops.
         seed: u64,
@@ -161,7 +162,7 @@ impl Queue {
     }
 }
 
-/// As mahimahi writes it in a log's header: the kind and its limits, nothing else.
+/// Displays the queue as mahimahi writes it in a log's header: the kind and its limits, nothing else.
 impl std::fmt::Display for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Limits { packets, bytes } = self.limits();

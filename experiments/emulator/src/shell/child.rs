@@ -13,7 +13,7 @@ use signal_hook::iterator::Signals;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
-/// How long a command outside has to end by itself.
+/// The time that a command outside has to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 const SHELL: &str = "/bin/sh";

@@ -19,7 +19,7 @@ const NEEDED: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_
 /// The capabilities that commands behind the link may use too: `ping`, `tcpdump`, a web server.
 const USEFUL: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
 
-/// Where this process may make devices.
+/// The places where this process may make devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ground {
     /// The caller's network namespace.

@@ -171,7 +171,8 @@ const BULK: u32 = 50;
 /// Classes of datagrams (RFC 2474), each with the payload by which the link's log tells it from the others, bytes.
 const CLASSES: [(i32, usize); 3] = [(0xe0, 100), (0x20, 110), (0, 120)];
 
-/// How long datagrams of each class waited in the link's queue behind [`BULK`] full packets of the last class, milliseconds.
+/// Returns the times for which datagrams of each class waited in the link's queue behind [`BULK`] full packets of the
+/// last class, milliseconds.
 fn waited_behind_bulk_ms(v6: bool) -> [Vec<u64>; 3] {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("up.log");

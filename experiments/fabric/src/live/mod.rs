@@ -37,7 +37,7 @@ const MARK_MASK: u32 = 0xf;
 const HEARTBEAT_MS: u64 = 5_000;
 /// Time between two looks at the flows that the agent has.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a link that fails works, and does not, on average, microseconds.
+/// The mean times for which a link that fails works, and does not, microseconds.
 const WORKS_US: u64 = 400_000;
 const FAILED_US: u64 = 200_000;
 /// The link that is slow, or fails.
@@ -59,7 +59,6 @@ pub enum Decides {
 /// A run of this machine's own flows.
 pub struct LiveTrial<'a> {
     pub setting: &'a LiveSetting,
-    /// Where the agent finds its folders.
     pub located: &'a Located,
     pub kind: Kind,
     pub uplinks: Uplinks,

@@ -27,7 +27,7 @@ const APPLICATIONS: u16 = 16;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes of the number that a flow begins with; no flow is smaller.
 const NUMBER_BYTES: usize = 8;
-/// How long anything waits before it looks whether the run is over.
+/// The time for which anything waits before it checks whether the run is over.
 const NAP: Duration = Duration::from_millis(50);
 const NAP_MS: u8 = 50;
 /// A run ends after this many times the span of its measured arrivals, and a while, whatever still runs.
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     measured: usize,
     halt: AtomicBool,
     flows: Mutex<Vec<LiveFlow>>,
-    /// How many of the measured flows have ended.
+    /// The number of measured flows that have ended.
     ended: AtomicUsize,
 }
 

@@ -33,7 +33,7 @@ pub struct SettingGroup {
     pub typical: Vec<(String, String, f64)>,
 }
 
-/// How well a counter tells groups apart.
+/// The quality with which a counter tells groups apart.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Telling {
     pub counter: String,

@@ -53,7 +53,7 @@ pub struct NamedInterface {
     pub peer: String,
 }
 
-/// How this host is measured.
+/// The way in which this host is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveOptions {
     pub flows: u32,
@@ -126,7 +126,7 @@ pub struct LiveHost {
     congestion: String,
     /// Levels that the host has refused, by knob and level.
     refused: HashMap<(usize, usize), String>,
-    /// Why instructions are not counted; none where they are.
+    /// The reason why instructions are not counted; none where they are.
     no_instructions: Option<PerfError>,
     /// Whether the settings that are in force stay when this is dropped.
     is_kept: bool,

@@ -6,7 +6,7 @@ use super::cost::Costs;
 
 /// Halvings of the interval in which a rate is searched.
 const HALVINGS: usize = 40;
-/// How near to full a core or window counts as full.
+/// The share of a core or window that counts as full.
 const FULL: f64 = 1.0 - 1e-6;
 
 /// The work's places in a modelled host.

@@ -19,7 +19,7 @@ const TWICE_CHANGED: usize = 200;
 const ANYWHERE: usize = 300;
 /// Draws that may hit a cell that was tried before the search gives up.
 const MAX_DRAWS: usize = 10_000;
-/// How much a deviation of the prediction counts beside the prediction.
+/// The weight of a deviation of the prediction beside the prediction.
 const CURIOSITY: f64 = 1.0;
 /// The stream of draws.
 const SEARCH: u64 = 0x5ea6;

@@ -152,7 +152,7 @@ fn a_search_of_few_trials_finds_something_better() {
     }
 }
 
-/// Where everything can be tried, everything is, and the best is found.
+/// An exhaustive search tries everything and finds the best.
 #[test]
 fn an_exhaustive_search_finds_the_best() {
     let mut model = model("1x4", 5);

@@ -72,7 +72,7 @@ fn lost() -> Fault {
     Fault::Lost { interface: "eth0".into(), why: "the interface is gone".into() }
 }
 
-/// Where no setting changes anything, the largest of many noisy measurements is no find, whatever the seed and the search.
+/// No setting changes anything, so the largest of many noisy measurements is no find, whatever the seed and the search.
 #[test]
 fn noise_is_nothing_to_do() {
     let mut finds = 0;

@@ -1,4 +1,5 @@
-//! Where a network has an opinion: the ranges of its inputs, and how many of them may be beyond.
+//! The calibration says whether a network has an opinion: the ranges of its inputs, and how many of them may
+//! be beyond.
 
 use super::{Family, Groups};
 use ccplane_algs::{DEPTH, FEATURES, INPUTS};

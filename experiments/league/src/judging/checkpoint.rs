@@ -28,7 +28,7 @@ const POLICY: &str = "policy";
 /// Bytes of a cell.
 const CELL: usize = size_of::<i32>();
 
-/// Why a training does not go on from a checkpoint, or cannot write one.
+/// Reasons why a training does not go on from a checkpoint, or cannot write one.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The checkpoint cannot be read.
@@ -39,7 +39,6 @@ pub enum CheckpointError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The file or one of its tensors is malformed.

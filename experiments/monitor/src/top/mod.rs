@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// Samples that wait to be drawn.
 const MAX_WAITING_SAMPLES: usize = 4;
-/// How long the page waits for a key before it looks for a sample.
+/// The time for which the page waits for a key before it looks for a sample.
 const KEY_WAIT: Duration = Duration::from_millis(50);
 
-/// Why there is no page, or no further one.
+/// Reasons why there is no page, or no further one.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
     #[error(

@@ -39,7 +39,7 @@ const PAGE: &str = include_str!("page.html");
 /// Stands in the page where each answer has random digits of its own.
 const NONCE: &str = "{{nonce}}";
 
-/// Why nothing is served.
+/// Reasons why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
     #[error("{0} is not an address of this machine alone: give a loopback address, such as 127.0.0.1:4280")]

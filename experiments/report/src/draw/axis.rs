@@ -81,12 +81,12 @@ impl Axis {
         (0..=n).map(|i| self.min + f64::from(i) * self.step).collect()
     }
 
-    /// How `value`, one of [`ticks`](Self::ticks), is written.
+    /// Returns the text of `value`, one of [`ticks`](Self::ticks).
     pub fn label(self, value: f64) -> String {
         format::tick(value, if self.logarithmic { value } else { self.step })
     }
 
-    /// Where `value` lies, 0 to 1; what lies outside is clamped to the ends.
+    /// Returns the place of `value`, 0 to 1; what lies outside is clamped to the ends.
     pub fn at(self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value / self.min).ln() / (self.max / self.min).ln()

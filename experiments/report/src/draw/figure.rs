@@ -32,7 +32,7 @@ impl Figure {
     }
 }
 
-/// How high a figure's panels are, and whether a crosshair reads them.
+/// The height of a figure's panels, and whether a crosshair reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Shape {
     /// Low panels over time.
@@ -76,7 +76,7 @@ impl Scale {
         Self { axis, title: title.into(), unit: unit.into(), reversed: false, labels: Vec::new() }
     }
 
-    /// Where `value` lies, 0 (left, bottom) to 1; what lies outside is clamped to the ends.
+    /// Returns the place of `value`, 0 (left, bottom) to 1; what lies outside is clamped to the ends.
     pub fn at(&self, value: f64) -> f64 {
         let at = self.axis.at(value);
         if self.reversed { 1.0 - at } else { at }
@@ -113,10 +113,10 @@ impl Panel {
     }
 }
 
-/// How much a line stands out.
+/// The degrees to which a line stands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
-    /// As its style says.
+    /// The line is drawn as its style says.
     Full,
     /// Thin and pale: one of several repeats.
     Faint,
@@ -140,7 +140,7 @@ pub enum Mark {
     Line {
         series: usize,
         style: Style,
-        /// How much it stands out.
+        /// The degree to which it stands out.
         weight: Weight,
         /// In order of place.
         points: Vec<(f64, f64)>,

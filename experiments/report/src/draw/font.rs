@@ -33,7 +33,7 @@ impl Face {
 /// A character that the faces lack is drawn as the box that fonts have for that.
 const MISSING: GlyphId = GlyphId(0);
 
-/// How wide `text` is, pixels.
+/// Returns the width of `text`, pixels.
 pub fn width_px(text: &str, size_px: f32, face: Face) -> f32 {
     let Some(face) = face.parsed() else { return 0.0 };
     let scale = size_px / f32::from(face.units_per_em());

@@ -11,7 +11,7 @@ use super::scene::{Anchor, Item, Scene, Stroke};
 /// Dots per pixel of the scene.
 const SCALE: f32 = 2.0;
 
-/// Why there is no picture.
+/// Reasons why there is no picture.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
     /// No memory, or no size.

@@ -28,7 +28,7 @@ pub enum Item {
     },
     /// A line of text.
     Text {
-        /// Where its base line starts, is centred or ends.
+        /// The place where its base line starts, is centred or ends.
         at: (f32, f32),
         anchor: Anchor,
         /// The height of the letters, pixels.
@@ -40,7 +40,7 @@ pub enum Item {
     },
 }
 
-/// How a line is drawn.
+/// The way in which a line is drawn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stroke {
     /// The colour as `#rrggbb`.
@@ -53,7 +53,7 @@ pub struct Stroke {
     pub dashes: Vec<f32>,
 }
 
-/// Where a text lies about its place.
+/// The position of a text about its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anchor {
     /// The text starts at its place.

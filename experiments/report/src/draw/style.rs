@@ -85,7 +85,7 @@ impl Marker {
         MARKERS[n % MARKERS.len()]
     }
 
-    /// As an SVG path.
+    /// Returns an SVG path.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Circle => "M8 2.5a5.5 5.5 0 1 0 .01 0Z",

@@ -38,7 +38,7 @@ pub enum Outcome {
     NeverReached,
     /// The plan sets no limit.
     NoLimit,
-    /// There is no ratio.
+    /// No ratio can be formed.
     NoData,
 }
 

@@ -4,9 +4,10 @@ use ccplane_results::{FlowResult, Measured};
 
 use super::figures::{BIN_MS, MAX_BINS, binned, own_flows};
 
-/// How far a flow may be from its fair share, of that share. Band and time are those of PCC (NSDI'15, section 4.2.2).
+/// The distance of a flow from its fair share, of that share. Band and time are those of PCC (NSDI'15, section
+/// 4.2.2).
 pub const BAND: f64 = 0.25;
-/// How long it must stay inside, milliseconds.
+/// The time for which it must stay inside, milliseconds.
 pub const HOLD_MS: u64 = 5_000;
 
 /// The convergence of a run's flows to equal shares.

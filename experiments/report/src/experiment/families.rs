@@ -3,7 +3,7 @@
 
 use ccplane_results::{Contender, Datapath};
 
-/// As many contenders can be told apart in one chart.
+/// The most contenders that can be told apart in one chart.
 const CROWD: usize = 8;
 
 /// One algorithm on several datapaths.

@@ -13,7 +13,7 @@ pub const BIN_MS: u64 = 500;
 /// The most bins of a run, over a day; longer runs are left out.
 pub(super) const MAX_BINS: usize = 200_000;
 
-/// How a metric is written.
+/// The way in which a metric is written.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Unit {
     /// Of tables and axes.
@@ -48,7 +48,7 @@ pub const METRICS: [Metric; 18] = [
     Metric::AdaptationUs,
 ];
 
-/// How `metric` is written.
+/// Returns the way in which `metric` is written.
 pub const fn unit(metric: Metric) -> Unit {
     let (title, unit, scale, more_is_better) = match metric {
         Metric::ThroughputBps => ("Throughput", "Mb/s", 1e6, true),
@@ -277,7 +277,7 @@ impl SizeClass {
         }
     }
 
-    /// As tables name it.
+    /// Returns the name in tables.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Small => "< 100 kB",

@@ -35,7 +35,7 @@ pub struct ContenderGlance {
     pub waiting_us: f64,
     /// Its throughput over an equal part, while others' flows run beside it; `None` if none does.
     pub fair_share: Option<f64>,
-    /// How good that is; comparable on one link only.
+    /// The score of that; comparable on one link only.
     score: f64,
     /// Whether no other contender does clearly better.
     pub best: bool,

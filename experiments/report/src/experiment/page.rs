@@ -20,7 +20,7 @@ use crate::shell;
 /// The file of the picture at the top, without extension.
 pub const GLANCE: &str = "at-a-glance";
 
-/// Where the page's files are, and the charts that it shows.
+/// The folder of the page's files, and the charts that it shows.
 pub struct Drawing {
     /// The report's name, which its files start with.
     name: String,

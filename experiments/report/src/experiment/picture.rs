@@ -27,7 +27,7 @@ const TEXT: f32 = 12.0;
 const ROW: f32 = 19.0;
 /// Points of a line.
 const STEPS: u64 = 68;
-/// How strongly the states are tinted: the one that lasts longest hardly, what is short so that it can be seen.
+/// The strengths of the states' tints: the one that lasts longest hardly, what is short so that it can be seen.
 const TINTS: [f32; 4] = [0.12, 0.42, 0.75, 1.0];
 
 /// Draws `links`, which are of the scenarios of `view`.
@@ -366,7 +366,7 @@ fn rectangle(x: f32, y: f32, width: f32, height: f32) -> Vec<(f32, f32)> {
     vec![(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 }
 
-/// As much of `text` as fits.
+/// Returns as much of `text` as fits.
 fn shortened(text: &str, width: f32) -> String {
     let mut shown = text.to_owned();
     while width_px(&shown, TEXT, Face::Regular) > width && shown.pop().is_some() {}

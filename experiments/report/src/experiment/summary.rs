@@ -69,7 +69,7 @@ fn heading((title, unit): &(&str, &str)) -> String {
     if unit.is_empty() { (*title).into() } else { format!("{title} ({unit})") }
 }
 
-/// As a Markdown table.
+/// Writes a Markdown table.
 pub fn markdown(summary: &Summary) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ");
     let mut out = format!("**{}**\n\n| | Runs |", escaped(&summary.scenario));
@@ -84,7 +84,7 @@ pub fn markdown(summary: &Summary) -> String {
     out
 }
 
-/// As a LaTeX table; needs the package booktabs.
+/// Writes a LaTeX table; needs the package booktabs.
 pub fn latex(summary: &Summary) -> String {
     let mut out = format!(
         "\\begin{{table}}\n\\centering\n\\caption{{{}: mean $\\pm$ 95\\,\\% confidence interval over runs.}}\n\\begin{{tabular}}{{lr{}}}\n\\toprule\n & Runs",

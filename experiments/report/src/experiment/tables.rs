@@ -106,7 +106,7 @@ fn scaled(estimate: Option<Estimate>, scale: f64) -> Option<Estimate> {
     estimate.map(|e| Estimate { mean: e.mean / scale, half_width: e.half_width.map(|h| h / scale), ..e })
 }
 
-/// How an outcome is shown.
+/// The look of an outcome.
 pub struct Badge {
     /// Of CSS, beside `badge`.
     pub class: &'static str,

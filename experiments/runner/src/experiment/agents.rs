@@ -1,4 +1,4 @@
-//! How a run's live flows get steered by programs: by an agent that the caller brings.
+//! An agent that the caller brings steers a run's live flows by programs.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -95,7 +95,7 @@ pub struct AgentFlow {
 /// No agent: plans whose contenders are the kernel's own or simulated.
 pub struct NoAgents;
 
-/// There is no agent.
+/// No agent is there.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no agent to steer flows")]
 pub struct NoAgent;

@@ -38,7 +38,7 @@ pub use store::{Store, StoreError};
 /// A run is tried so often in one go.
 const ATTEMPTS: u32 = 2;
 
-/// How a plan is run.
+/// The way in which a plan is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     pub results: PathBuf,
@@ -65,7 +65,7 @@ pub struct Ended {
     pub interrupted: bool,
 }
 
-/// Why nothing was run, or no more.
+/// Reasons why nothing was run, or no more.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The results cannot be written.
@@ -541,7 +541,7 @@ fn said(outcome: &Outcome) -> String {
     said.join("; ")
 }
 
-/// Where a plan's results lie in a directory.
+/// Returns the path of a plan's results in a directory.
 #[must_use]
 pub fn results_path(directory: &Path, plan: &Plan) -> PathBuf {
     directory.join(format!("{}.jsonl", plan.name))

@@ -1,4 +1,4 @@
-//! How far the runs are: a bar redrawn in place on a terminal, a line a run elsewhere.
+//! The progress of the runs: a bar redrawn in place on a terminal, a line a run elsewhere.
 
 use std::io::{IsTerminal, Stderr, Write};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const TABLE_HEAD: usize = 3;
 /// A run in the kernel takes so much longer than its time, before any was timed.
 const OVERHEAD: Duration = Duration::from_millis(500);
 
-/// Where and how progress is shown.
+/// The place and form in which progress is shown.
 pub struct Progress<W> {
     out: W,
     /// Columns of the terminal; `None`: plain lines.

@@ -217,7 +217,7 @@ fn ingress(asked: &Impairments) -> Ingress {
     }
 }
 
-/// Where a queue ends, and what it drops before.
+/// Returns the limit at which a queue ends, and what it drops before.
 fn waiting(queue: Queue) -> (QueueLimit, netsim::Discipline) {
     let Queue { discipline, packets, bytes } = queue;
     let limit = match (packets, bytes) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_results::{Header, Outcome, Results, ResultsError, Run};
 
-/// Why results cannot be written there.
+/// Reasons why results cannot be written there.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The directory or file cannot be used.

@@ -1,4 +1,4 @@
-//! How a contender's flows did between the link's changes, against an oracle that knows the link.
+//! A contender's flows between the link's changes are compared with an oracle that knows the link.
 
 use ccplane_results::{FlowResult, Measured, Stretch};
 

@@ -1,12 +1,12 @@
-//! Why a plan is refused.
+//! Reasons why a plan is refused.
 
 use ccplane_files::document::DocumentError;
 use ccplane_results::Datapath;
 
-/// Why a plan is refused. Nothing was started.
+/// Reasons why a plan is refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// There is neither such a file nor such a shipped plan.
+    /// Neither such a file nor such a shipped plan exists.
     #[error("no file `{name}`, and no plan of that name comes with ccplane; there are: {}", known.join(", "))]
     NoSuchPlan {
         name: String,

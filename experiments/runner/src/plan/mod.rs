@@ -148,7 +148,7 @@ impl Plan {
         Ok(())
     }
 
-    /// How many runs there are, repeats included.
+    /// Returns the number of runs, repeats included.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.scenarios.len() as u64 * self.contenders.len() as u64 * u64::from(self.repeats)

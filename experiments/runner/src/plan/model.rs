@@ -101,9 +101,8 @@ pub struct Simulator {
 /// `way_back` says otherwise.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
-    /// How fast it delivers.
     pub medium: Medium,
-    /// How fast it delivers what comes back.
+    /// The medium of what comes back.
     pub way_back: Medium,
     pub return_queue: Queue,
     /// Probability that an acknowledgement is lost, millionths.
@@ -138,7 +137,7 @@ impl Link {
 pub struct Change {
     /// When, milliseconds since the run's start.
     pub at_ms: u64,
-    /// How fast it delivers from then on, bits per second.
+    /// The rate at which it delivers from then on, bits per second.
     pub bit_per_s: Option<u64>,
     /// Propagation delay of each direction, microseconds.
     pub delay_us: Option<u64>,
@@ -194,7 +193,7 @@ pub struct Policer {
     pub burst_bytes: u64,
 }
 
-/// How fast a direction of a link delivers.
+/// The media by which a direction of a link delivers.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Medium {
     /// A pair of virtual Ethernet devices: as fast as the machine, no emulator in between.
@@ -205,7 +204,7 @@ pub enum Medium {
     Rate(u64),
     /// Emulated, as a trace says, over and over.
     Trace {
-        /// As the plan calls it.
+        /// The name in the plan.
         name: String,
         trace: Trace,
     },
@@ -239,18 +238,18 @@ pub enum Discipline {
     DropTail,
     /// The oldest when it is full.
     DropHead,
-    /// As CoDel does (RFC 8289).
+    /// Packets are dropped as CoDel drops them (RFC 8289).
     Codel {
         /// Acceptable standing delay, microseconds.
         target_us: u64,
-        /// How long it may be exceeded, microseconds.
+        /// The time for which it may be exceeded, microseconds.
         interval_us: u64,
     },
-    /// As PIE does (RFC 8033).
+    /// Packets are dropped as PIE drops them (RFC 8033).
     Pie {
         /// The delay that the queue is held to, microseconds.
         target_us: u64,
-        /// How long a burst passes untouched, microseconds.
+        /// The length of a burst that passes untouched, microseconds.
         max_burst_us: u64,
     },
 }

@@ -13,7 +13,8 @@ pub(super) type Whole<const MIN: u64, const MAX: u64> = Scaled<1, MIN, MAX>;
 /// A share, ratio or probability in millionths.
 pub(super) type Ppm<const MIN: u64, const MAX: u64> = Scaled<1_000_000, MIN, MAX>;
 
-/// How far a decimal may lie from a whole number of small units, in these: what binary fractions cost.
+/// The distance of a decimal from a whole number of small units, at most, in these: what binary fractions
+/// cost.
 const ROUNDING: f64 = 1e-6;
 
 impl<const SCALE: u64, const MIN: u64, const MAX: u64> Scaled<SCALE, MIN, MAX> {

@@ -13,7 +13,7 @@ use super::source::{ChangeSource, LinkSource, Mbit, Millis, RandomSource, Second
 const RATES: (u64, u64) = (4_000_000, 60_000_000);
 /// Of each direction, microseconds.
 const DELAYS: (u64, u64) = (5_000, 60_000);
-/// Where there are any, millionths.
+/// The random losses of links that have any, millionths.
 const LOSSES: (u64, u64) = (2_000, 80_000);
 /// Of the first stretch's bandwidth-delay product, millionths.
 const QUEUES: (u64, u64) = (500_000, 2_000_000);

@@ -209,7 +209,7 @@ pub(super) struct AlgorithmSource {
     pub learning: bool,
 }
 
-/// Where an algorithm's decisions are made.
+/// The places where an algorithm's decisions are made.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PlacementName {

@@ -9,7 +9,7 @@ use ccplane_netsim::trace::Trace;
 /// Between two samples of a flow, microseconds.
 pub(crate) const SAMPLE_EVERY_US: u64 = 20_000;
 
-/// How fast a link delivers.
+/// The speed at which a link delivers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Capacity {
     /// A constant rate, bits per second.
@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// Why a scenario could not run.
+/// Reasons why a scenario could not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// An algorithm that there is not.

@@ -60,7 +60,7 @@ pub struct Bin {
 pub struct DelayPoint {
     /// When it came, milliseconds since the base timestamp.
     pub at_ms: u32,
-    /// How long it waited, milliseconds.
+    /// The time for which it waited, milliseconds.
     pub delay_ms: u32,
 }
 

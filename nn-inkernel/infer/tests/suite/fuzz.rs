@@ -31,7 +31,7 @@ fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
     run_on(shape, words, seed, 8)
 }
 
-/// As [`run`], on so many inputs.
+/// Runs as [`run`] does, on so many inputs.
 fn run_on(shape: &Shape, words: &[u64], seed: u64, inputs: u32) -> bool {
     let prepared = Prepared::new(shape, words);
     assert_eq!(prepared.as_ref().err(), check(shape, words).err().as_ref());

@@ -9,7 +9,7 @@ use generic_cong_avoid::{
 /// The name that rules give generic_cong_avoid's Reno.
 pub const RENO: &str = "generic-reno";
 
-/// As `make_args` makes it of these arguments, which reads those of the process instead.
+/// Makes the algorithm as `make_args` does, but of these arguments rather than of the process's.
 pub fn generic<A: GenericCongAvoidAlg>(arguments: &[&str]) -> Alg<A> {
     let matches = clap2::App::new("generic").args(&A::args()).get_matches_from(arguments);
     Alg {

@@ -78,7 +78,7 @@ impl World {
         self.turn()
     }
 
-    /// As the agent's loop does; returns what portus hears. Holds it to the protocol.
+    /// Takes a turn as the agent's loop does; returns what portus hears. Holds it to the protocol.
     pub fn turn(&mut self) -> Vec<Got> {
         drive(&mut self.core, DP, &mut self.fake, 1);
         while let Some(event) = self.core.next_host_event(PORTUS) {

@@ -33,8 +33,8 @@ use training::{Known, SCHEDULE, Schedule, Trained, Training, covers};
 
 /// Preferences of live flows that are trained for: the latest.
 const MAX_PREFERENCES: usize = 16;
-/// How long a path is left alone for which a training came to nothing, microseconds of the datapath's clock; twice as long
-/// after each further one.
+/// The time for which a path is left alone after a training that came to nothing, microseconds of the datapath's clock;
+/// twice as long after each further one.
 const RETRY_US: u64 = 60_000_000;
 const MAX_RETRIES: u32 = 6;
 

@@ -66,7 +66,7 @@ const UNFILLED_ROOM: f64 = 4.0;
 const RTTS: (f64, f64) = (0.9, 1.1);
 const QUEUES: (f64, f64) = (0.5, 2.0);
 const LOSSES: (f64, f64) = (0.5, 1.5);
-/// How long the queue of a path may be that was not filled, bandwidth-delay products.
+/// The range of the queue of a path that was never filled, bandwidth-delay products.
 const UNKNOWN_QUEUE: (f64, f64) = (0.2, 4.0);
 /// Random losses below this are none.
 const LEAST_LOSS: f64 = 5e-4;
@@ -85,7 +85,7 @@ const LOSS_STEP: f64 = 0.004;
 /// Bytes per second of a Mb/s.
 const BYTES_PER_MBIT: f64 = 125_000.0;
 
-/// How much is simulated.
+/// The amount that is simulated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     /// Decisions of one episode.
@@ -115,7 +115,7 @@ pub(super) const SCHEDULE: Schedule = Schedule {
     tries: 24,
 };
 
-/// Why there is no training.
+/// Reasons why there is no training.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TrainingError {
     #[error(transparent)]
@@ -153,7 +153,7 @@ pub(super) struct Training {
     config: PpoConfig,
     /// Policies that are to be compared with what is deployed before any is trained.
     others: Vec<Policy>,
-    /// How many beside the best of them are still to be played.
+    /// The number of policies beside the best of them that are still to be played.
     tries: u32,
     search: Option<Search>,
     /// The best one's reward on the first of the links of comparison.

@@ -139,7 +139,7 @@ fn exp3ix_keeps_its_bound_in_every_run() {
     }
 }
 
-/// Where the best arm changes, a share (section 8) or a discount finds the new one, and plain Exp3 is late.
+/// A share (section 8) or a discount finds the new best arm after a change, and plain Exp3 is late.
 #[test]
 fn shares_and_discounts_follow_a_change() {
     let of = adversarial();

@@ -91,7 +91,7 @@ pub fn stats() -> FlowStats {
     }
 }
 
-/// As [`stats`], with a policy.
+/// Makes [`stats`] of a flow with a policy.
 pub fn deciding() -> FlowStats {
     let policy = FlowPolicy {
         noise: Noise(0x0102),

@@ -1,5 +1,5 @@
-//! How the agent finds out that a datapath does not run a flow's program, since libccp says nothing: its table was full, or
-//! somebody else cleared it.
+//! The agent finds out that a datapath does not run a flow's program, because its table was full or somebody else
+//! cleared it. libccp says nothing of it.
 
 use super::V1Peer;
 use super::table::{CLEAR_UID, FILLER_UID};
@@ -16,7 +16,7 @@ const DOUBT_US: u64 = 1_000_000;
 /// A table that lacks a program again within this time is not written once more, microseconds.
 const REPAIR_EVERY_US: u64 = 60_000_000;
 
-/// How far it is known that the datapath runs a flow's program.
+/// Degrees to which it is known that the datapath runs a flow's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Proof {
     /// The program was set and has not reported; `None` until the next timeout.

@@ -25,7 +25,7 @@ const ASK: &str = "(def (Report (seen 0) (action 0) (uid 0) (cwnd 0)) (x 1))
 const UID_SEEN: usize = 2;
 const CWND_SEEN: usize = 3;
 const SLOT: u8 = 0;
-/// How long a push is left alone that found every buffer busy, and how often.
+/// A push that found every buffer busy is left alone for this time, and tried again so often.
 const BUSY_US: u64 = 1000;
 const BUSY_TRIES: u32 = 10;
 

@@ -72,7 +72,7 @@ pub struct Case {
     pub expectations: Vec<Expectation>,
 }
 
-/// Why a case of the suite is none: its program does not compile.
+/// The reason why a case of the suite is none: its program does not compile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("case {name}: {reason}")]
 pub struct CaseError {

@@ -31,7 +31,7 @@ struct Measured<'a> {
     /// Reasons of all failures so far, each once.
     reasons: Vec<String>,
     left: u64,
-    /// Why it ended before all was measured; null where it did not.
+    /// The reason why it ended before all was measured; null where it did not.
     ended_by: Option<String>,
     cells: Vec<Line>,
 }

@@ -28,7 +28,7 @@ struct Output<'a> {
     commands: Vec<String>,
     /// The cores for an agent's loops under the best setting; empty where it says nothing of them.
     agent_cores: Vec<u32>,
-    /// Why it ended before all trials were made; null where it did not.
+    /// The reason why it ended before all trials were made; null where it did not.
     ended_by: Option<String>,
 }
 

@@ -19,7 +19,7 @@ const IDX: Bound = Bound { what: "an IDX file", bytes: MAX_IDX_BYTES };
 /// The name of the built-in data set.
 const DIGITS: &str = "digits";
 
-/// Why a `predict` command fails.
+/// Reasons why a `predict` command fails.
 #[derive(Debug, thiserror::Error)]
 enum PredictError {
     #[error("{}: {source}", folder.display())]

@@ -218,7 +218,7 @@ fn attend(
     Ok(())
 }
 
-/// Where weights are kept, if anywhere.
+/// The folder in which weights are kept, if there is one.
 struct Keeper {
     folder: Option<owned::Folder>,
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long the last acknowledgements may take.
+/// The time that the last acknowledgements may take.
 const GOODBYE: Duration = Duration::from_millis(100);
 
 /// The record of a transfer that `--json` prints.

@@ -31,7 +31,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// The exit code of a process that a second signal stops.
 const SIGNALLED: i32 = 130;
 
-/// Why a `quic` command fails.
+/// Reasons why a `quic` command fails.
 #[derive(Debug, thiserror::Error)]
 enum QuicError {
     #[error("no algorithm `{name}`; there are {}", known.join(", "))]

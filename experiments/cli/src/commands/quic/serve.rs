@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 /// Files that a client may ask for at once over one connection.
 const FILES_AT_ONCE: u32 = 8;
-/// How long a turn may wait while files are on their way to the disk, whose clients wait to hear of it.
+/// The time that a turn may wait while files are on their way to the disk. Their clients wait to hear of it.
 const KEEPING_NAP: Duration = Duration::from_millis(2);
-/// How long closed connections may take to say goodbye.
+/// The time that closed connections may take to say goodbye.
 const GOODBYE: Duration = Duration::from_millis(200);
 
 /// The first line of `--json`.
@@ -177,7 +177,8 @@ fn config(args: &QuicServeArgs) -> Config {
     }
 }
 
-/// Where it serves what, and how to fetch from it and send to it.
+/// Writes the greeting: the address and the folder, and the commands by which to fetch from it and send to
+/// it.
 fn greeting(
     args: &QuicServeArgs,
     address: SocketAddr,
@@ -211,7 +212,7 @@ fn greeting(
     text
 }
 
-/// How the server learns, by its flags.
+/// Returns the server's way of learning, by its flags.
 fn learns(args: &QuicServeArgs) -> LearnsAs<'_> {
     match &args.keep {
         Some(path) => LearnsAs::Keeps { path, allow_older: args.allow_older },

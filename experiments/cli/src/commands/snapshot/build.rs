@@ -14,7 +14,7 @@ use ccplane_snapshot::{PolicySpec, Provenance};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-/// Why a policy becomes no snapshot: exit code 2.
+/// Reasons why a policy becomes no snapshot: exit code 2.
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error("{}: {source}", path.display())]

@@ -24,7 +24,7 @@ const PYTHON: &str = "experiments/python/README.md";
 /// Words that separate commands on a line.
 const SEPARATORS: [&str; 5] = ["|", "||", "&", "&&", ";"];
 
-/// Why a block does not work; `None` where it does.
+/// Returns the reason why a block does not work; `None` where it does.
 pub fn fault(page: &Page, block: &Block) -> Option<String> {
     let (mark, rest) =
         block.mark.as_deref().map_or(("", ""), |mark| mark.split_once(' ').unwrap_or((mark, "")));
@@ -100,7 +100,7 @@ fn console(text: &str) -> Option<String> {
     })
 }
 
-/// Why one command would be refused, as far as that can be told without running it.
+/// Returns the reason why one command would be refused, as far as that can be told without running it.
 fn refused(command: &[String], targets: &[&str]) -> Option<String> {
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     match command.as_slice() {

@@ -16,7 +16,7 @@ use crate::percentiles::percentiles;
 pub const PROGRAM: &str = "iperf3";
 /// iperf3 reports at most ten times a second.
 const MIN_INTERVAL_MS: u64 = 100;
-/// How long the client may take beyond its time.
+/// The time that the client may take beyond its time.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// Both programs; they are ended when it is dropped.

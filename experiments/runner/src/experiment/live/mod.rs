@@ -39,7 +39,7 @@ const BACKGROUND_PORT: u16 = 20_000;
 const NAP: Duration = Duration::from_millis(20);
 /// The time between two polls of the flows of jobs that run at once.
 const ROWS_EVERY: Duration = Duration::from_millis(200);
-/// How long short flows may take after the run's end to complete.
+/// The time that short flows may take after the run's end to complete.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
 /// A pause of the whole machine for this long spoils the run; a fifth of it is worth a note.
 const STALL: Duration = Duration::from_secs(1);

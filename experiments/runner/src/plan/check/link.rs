@@ -130,7 +130,7 @@ fn veth() -> Link {
 
 /// Mean length of a burst of losses unless the plan says, packets.
 const DEFAULT_BURST_PACKETS: u32 = 4;
-/// How long packets are held back unless the plan says.
+/// The time for which packets are held back unless the plan says.
 const DEFAULT_REORDER_US: u64 = 5_000;
 /// A policer's bucket unless the plan says, in time of its rate, milliseconds.
 const DEFAULT_POLICER_MS: u64 = 10;

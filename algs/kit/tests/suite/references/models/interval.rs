@@ -29,7 +29,7 @@ pub struct Finished {
     pub took_us: f64,
     pub rtt_us: f64,
     pub acked: f64,
-    /// How long it had to be.
+    /// The length that it had to have, microseconds.
     pub due_us: f64,
 }
 

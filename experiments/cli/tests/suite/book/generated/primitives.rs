@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// The file that declares the primitives.
 const DECLARED: &str = "agent/program/src/hook.rs";
-/// Where each datapath measures what programs read on ACKs.
+/// The files in which each datapath measures what programs read on ACKs.
 const ON_ACKS: [(&str, &str); 4] = [
     ("Linux TCP, BPF", "datapath-shims/ebpf/src/host.rs"),
     ("Linux TCP, module", "datapath-shims/module/kernel/tcp.c"),
