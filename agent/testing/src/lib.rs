@@ -100,7 +100,6 @@ pub const WATCHED: Duration = Duration::from_secs(2);
 pub struct Mishap {
     /// The fault in words.
     pub what: String,
-    /// The time, microseconds.
     pub at_us: u64,
 }
 

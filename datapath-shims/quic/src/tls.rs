@@ -32,7 +32,7 @@ pub enum TlsError {
     #[error("{}: {reason}", path.display())]
     File {
         path: PathBuf,
-        /// The defect.
+        /// The defect in the file.
         reason: pem::Error,
     },
     /// The file has no certificate.

@@ -73,7 +73,7 @@ pub(crate) struct SimFlow {
     pub(crate) start_us: u64,
     /// The time of its end, microseconds of virtual time.
     pub(crate) ended_us: Option<u64>,
-    /// The same, nanoseconds.
+    /// The same time in nanoseconds.
     pub(crate) ended_ns: Option<u64>,
     pacing: Pacing,
     index: FlowIndex,

@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds of plan.
     pub const ALL: [Kind; 2] = [Kind::Scheduling, Kind::Balancing];
 
     /// Returns the name in plans.

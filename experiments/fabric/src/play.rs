@@ -116,7 +116,7 @@ fn trial(plan: &FabricPlan, group: &Group, load_ppm: u32, split: Split, seed: u6
 pub(crate) struct Player<'a> {
     plan: &'a FabricPlan,
     predictor: Option<Arc<SnapshotPredictor>>,
-    /// By group.
+    /// The prepared runs by group.
     prepared: BTreeMap<usize, Prepared>,
 }
 

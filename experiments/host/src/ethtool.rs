@@ -51,7 +51,7 @@ pub enum EthtoolError {
 }
 
 impl Group {
-    /// Every group.
+    /// Every group of settings.
     pub const ALL: [Group; 4] = [Group::Coalesce, Group::Ring, Group::Channels, Group::Offload];
 
     /// Returns the word that names the group in a setting.

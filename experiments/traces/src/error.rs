@@ -59,7 +59,6 @@ pub enum Error {
     /// The file as a whole is refused, though no single line is wrong.
     #[error("{}: {source}", file.display())]
     File {
-        /// The file.
         file: PathBuf,
         source: Box<Error>,
     },

@@ -30,7 +30,7 @@ pub(crate) enum Pressure {
 pub(crate) struct Shares {
     /// In the steady state.
     pub(crate) steady_percent: u32,
-    /// While it adapts.
+    /// The share of a core while it adapts, percent.
     pub(crate) burst_percent: u32,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A full bucket.
+    /// Makes a bucket that is full.
     pub(super) fn new(shares: Shares, now: Duration) -> Budget {
         Budget { shares, tokens_ns: nanos(BURST), filled_at: now }
     }

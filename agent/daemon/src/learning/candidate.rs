@@ -38,7 +38,7 @@ impl States {
         self.0.len()
     }
 
-    /// These and others.
+    /// Adds other states to these.
     pub(super) fn with(&self, others: Vec<Vec<i32>>) -> States {
         States(self.0.iter().cloned().chain(others).collect())
     }

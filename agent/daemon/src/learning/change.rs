@@ -262,7 +262,7 @@ enum Side {
     Down,
 }
 
-/// One quantity.
+/// The chart of one quantity.
 #[derive(Debug)]
 struct Chart {
     least: f64,

@@ -62,7 +62,7 @@ pub(crate) struct Deployments {
     shipped: Known,
     /// Float policies for other conditions, as the algorithm brings them.
     reserve: Vec<Policy>,
-    /// Latest last.
+    /// What was learned, latest last.
     learned: VecDeque<Known>,
     /// Policies deployed to all flows, latest last; never empty.
     history: VecDeque<Hash>,
@@ -120,7 +120,7 @@ impl Deployments {
         &self.shipped.policy
     }
 
-    /// Its integers.
+    /// Returns the snapshot in integers.
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.latest().snapshot
     }

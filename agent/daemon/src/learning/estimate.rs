@@ -37,14 +37,14 @@ const EMPTY_QUEUE: f64 = 0.25;
 /// The same, as a share of the longest queue.
 const EMPTY_SHARE: f64 = 1.0 / 3.0;
 
-/// A path.
+/// A path as it is estimated.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Path {
     /// Delivery rate of all flows together, payload bytes per second: the sum of their 90th percentiles.
     pub(super) bytes_per_s: f64,
     /// The most that they have delivered within a minute or two: what came down may not have.
     pub(super) most_bytes_per_s: f64,
-    /// Flows on it.
+    /// The flows that run on it.
     pub(super) flows: usize,
     /// Round trip without a queue, microseconds.
     pub(super) rtt_us: f64,
@@ -58,7 +58,7 @@ pub(super) struct Path {
 
 type FlowName = (LoopId, DatapathId, u64);
 
-/// Every flow's samples.
+/// The samples of every flow.
 pub(super) struct Estimator {
     flows: BTreeMap<FlowName, VecDeque<Measure>>,
     /// Largest delivery rates of all flows together, payload bytes per second.
@@ -93,7 +93,7 @@ impl Default for Estimator {
     }
 }
 
-/// Between two samples.
+/// The time between two samples of a flow.
 struct Interval {
     packets_per_s: f64,
     srtt_us: f64,

@@ -13,7 +13,7 @@ pub(super) enum Meter {
     Thread,
     /// A nominal time for each decision learned from, so that runs in virtual time are the same everywhere.
     Nominal {
-        /// Decisions so far.
+        /// Decisions made so far.
         decisions: u64,
     },
 }

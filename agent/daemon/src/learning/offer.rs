@@ -15,7 +15,6 @@ pub(crate) enum Ask {
     /// Not to try this one any more.
     Withdraw {
         algorithm: &'static str,
-        /// The slot.
         slot: u8,
         /// The candidate's name.
         candidate: Hash,
@@ -26,9 +25,8 @@ pub(crate) enum Ask {
 /// its decision, made when the last of them lets go.
 pub(crate) struct Offer {
     pub(crate) algorithm: &'static str,
-    /// The slot.
     pub(crate) slot: u8,
-    /// For it.
+    /// The candidate that is offered.
     pub(crate) candidate: Candidate,
     taken: AtomicBool,
     /// Set by the loop that refuses the offer; the learner polls it, so that no loop waits.

@@ -29,7 +29,7 @@ const SPARE_CPUS: usize = 4;
 pub(crate) struct Gauges {
     /// Processor time, microseconds.
     pub(crate) cpu_us: AtomicU64,
-    /// Rows taken.
+    /// Rows taken by the learner.
     pub(crate) rows: AtomicU64,
     /// Bits of the sum of their rewards; the learner's thread alone writes it.
     reward_sum_bits: AtomicU64,

@@ -28,7 +28,7 @@
 
 /// Most arms of one bandit in a datapath.
 pub const MAX_ARMS: usize = 16;
-/// One, Q32.
+/// The number one in Q32.
 pub const ONE_Q32: u64 = 1 << 32;
 /// The probability of a uniform draw, 0.1, Q32.
 pub const GAMMA_Q32: u64 = 429_496_730;

@@ -13,7 +13,7 @@ use ccplane_wire::v2::MAX_REG_NAME_BYTES;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Codes of `vm.h`.
+/// Error codes of `vm.h`.
 const NO_SLOT: u32 = 14;
 const LENGTH: u32 = 16;
 const SHAPE: u32 = 17;

@@ -24,11 +24,11 @@ pub mod services {
     pub const IN_USE: i16 = 40;
     /// u64: the epoch whose feedback is accepted, or [`NONE`] while predictors are replaced. Read again under a service's lock.
     pub const ACCEPTED: i16 = 56;
-    /// No epoch.
+    /// The value that stands for no epoch.
     pub const NONE: u64 = u64::MAX;
     /// u32: the random number of programs that draw none.
     pub const RANDOM: i16 = 48;
-    /// The first service.
+    /// The offset of the first service.
     pub const FIRST: i16 = 64;
 
     /// u64: the version of the thresholds, raised after they are written.

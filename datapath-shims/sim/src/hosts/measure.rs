@@ -119,7 +119,7 @@ pub(crate) struct PathSample {
     pub(crate) lost: u64,
 }
 
-/// Every host's paths.
+/// The paths of every host.
 #[derive(Default, Debug)]
 pub(super) struct Paths {
     index: BTreeMap<PathsKey, usize>,

@@ -20,7 +20,7 @@ use sink::Sink;
 
 pub use sink::run as run_sink;
 
-/// Flows at once.
+/// The numbers of flows that run at once.
 const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
 /// Pairs of [`burst`].
 const BURSTS: usize = 3;

@@ -188,7 +188,7 @@ pub(crate) enum SearchName {
     /// Perceptrons predict; what promises most, or is least known, is next.
     Perceptron,
     Random,
-    /// Every combination.
+    /// Every combination is measured.
     Exhaustive,
 }
 

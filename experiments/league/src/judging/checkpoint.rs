@@ -37,7 +37,6 @@ pub enum CheckpointError {
     /// The checkpoint cannot be written.
     #[error("{}: {source}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         source: io::Error,
     },
@@ -50,7 +49,7 @@ pub enum CheckpointError {
     /// A tensor that holds neither a network nor a group of examples.
     #[error("checkpoint's tensor {name}: {found} is no group of examples")]
     Group {
-        /// Its name.
+        /// The name of the group.
         name: String,
         /// Its type and shape.
         found: String,
@@ -61,9 +60,9 @@ pub enum CheckpointError {
     /// The checkpoint belongs to a training with other settings.
     #[error("the checkpoint's training had other settings: {checkpoint}; now: {now}")]
     Settings {
-        /// Then.
+        /// The settings in the checkpoint.
         checkpoint: String,
-        /// Now.
+        /// The settings of this training.
         now: String,
     },
 }

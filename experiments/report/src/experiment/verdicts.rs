@@ -64,7 +64,7 @@ fn compared(view: &View<'_>, verdict: &Verdict<'_>) -> Compared {
     }
 }
 
-/// One line.
+/// Displays the comparison as one line.
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.met {
