@@ -62,7 +62,7 @@ pub(crate) struct Deployments {
     shipped: Known,
     /// Float policies for other conditions, as the algorithm brings them.
     reserve: Vec<Policy>,
-    /// What was learned, latest last.
+    /// The learned policies, latest last.
     learned: VecDeque<Known>,
     /// Policies deployed to all flows, latest last; never empty.
     history: VecDeque<Hash>,

@@ -14,10 +14,11 @@ use syn::{Attribute, Expr, ExprLit, Lit, Meta, Visibility};
 const FRAGMENT_WORDS: usize = 3;
 /// Share of comments that may be fragments, in percent.
 const MAX_FRAGMENTS_PERCENT: usize = 3;
-/// Words of a comment's first sentence, at most.
+/// Words of a sentence, at most. A colon and a semicolon end one, too.
 const MAX_SENTENCE_WORDS: usize = 25;
 /// Comments that open with one of these ask the reader to guess what they are about.
-const RIDDLES: [&str; 8] = ["What", "Whose", "Which", "It", "Who", "Whom", "That", "This"];
+const RIDDLES: [&str; 13] =
+    ["What", "Whose", "Which", "It", "Who", "Whom", "That", "This", "How", "Where", "Why", "As", "There"];
 
 /// A comment or an item that breaks a rule.
 struct Offence {
@@ -57,18 +58,15 @@ impl Reader {
         let paragraph: Vec<&str> = text.iter().map(|l| l.trim()).take_while(|l| !l.is_empty()).collect();
         let paragraph = paragraph.join(" ");
         self.comments += 1;
-        let first = sentence(&paragraph);
-        let words = first.split_whitespace().count();
-        let all_words = paragraph.split_whitespace().count();
         let opening = paragraph.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
-        if all_words <= FRAGMENT_WORDS {
+        if paragraph.split_whitespace().count() <= FRAGMENT_WORDS {
             self.fragments.push(self.offence(line, "fragment", &paragraph));
         }
         if RIDDLES.contains(&opening) {
-            self.offences.push(self.offence(line, "opens as a riddle", first));
+            self.offences.push(self.offence(line, "opens as a riddle", &paragraph));
         }
-        if words > MAX_SENTENCE_WORDS {
-            self.offences.push(self.offence(line, "first sentence is too long", first));
+        for sentence in long_sentences(&text) {
+            self.offences.push(self.offence(line, "has a sentence that is too long", &sentence));
         }
         true
     }
@@ -95,12 +93,42 @@ fn doc(attribute: &Attribute) -> Option<(usize, String)> {
     Some((attribute.span().start().line, text.value()))
 }
 
-/// The paragraph's first sentence.
-fn sentence(paragraph: &str) -> &str {
-    let end = paragraph
-        .match_indices(['.', ';', ':'])
-        .find(|(at, _)| paragraph[at + 1..].starts_with(' ') || at + 1 == paragraph.len());
-    end.map_or(paragraph, |(at, _)| &paragraph[..at])
+/// The paragraphs of a comment's prose, each item of a list as one. Code, tables, headings and references are left out.
+fn paragraphs(lines: &[String]) -> Vec<String> {
+    let mut paragraphs = vec![String::new()];
+    let mut in_code = false;
+    // An attribute of a block comment has many lines.
+    for line in lines.iter().flat_map(|text| text.lines()).map(str::trim) {
+        let is_fence = line.starts_with("```");
+        in_code ^= is_fence;
+        let reference = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let is_reference = reference.is_some_and(|(_, rest)| rest.starts_with(": "));
+        if is_fence || in_code || is_reference || line.is_empty() || line.starts_with(['|', '#']) {
+            paragraphs.push(String::new());
+            continue;
+        }
+        let (marker, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let is_item = matches!(marker, "-" | "*" | "+")
+            || marker.strip_suffix(['.', ')']).is_some_and(|number| number.parse::<u8>().is_ok());
+        if is_item {
+            paragraphs.push(String::new());
+        }
+        let paragraph = paragraphs.last_mut().unwrap();
+        paragraph.push_str(if is_item { rest } else { line });
+        paragraph.push(' ');
+    }
+    paragraphs
+}
+
+/// The sentences of a comment that have more words than allowed.
+fn long_sentences(lines: &[String]) -> Vec<String> {
+    let mut long = Vec::new();
+    for paragraph in paragraphs(lines) {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        let sentences = words.split_inclusive(|word| word.ends_with(['.', '!', '?', ':', ';']));
+        long.extend(sentences.filter(|words| words.len() > MAX_SENTENCE_WORDS).map(|words| words.join(" ")));
+    }
+    long
 }
 
 fn is_test(attributes: &[Attribute]) -> bool {
@@ -224,4 +252,14 @@ fn doc_comments_are_plain_sentences() {
         eprintln!("{offence}");
     }
     assert!(offences.is_empty(), "{} comments break a rule", offences.len());
+}
+
+#[test]
+fn a_long_sentence_is_found_wherever_it_stands() {
+    let long = ["word"; MAX_SENTENCE_WORDS + 1].join(" ");
+    let found = |text: &str| long_sentences(&text.lines().map(str::to_owned).collect::<Vec<_>>()).len();
+    assert_eq!(found(&format!("A first one.\nThen {long}.\n\n- One: {long}\n2. {long}")), 3);
+    assert_eq!(found(&format!("Ends; {};\n{}", &long[5..], &long[5..])), 0);
+    let left_out = format!("```text\n{long}\n```\n| {long} |\n# {long}\n[a]: {long}");
+    assert_eq!(found(&left_out), 0);
 }
