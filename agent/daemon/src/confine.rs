@@ -263,7 +263,7 @@ const PORT: &[c_long] = &[libc::SYS_bpf];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::privileges;
+    use crate::privileges;
     use nix::errno::Errno;
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};

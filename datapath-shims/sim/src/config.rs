@@ -1,9 +1,11 @@
 //! Configuration of a simulated datapath and its flows.
 
-use crate::hosts::config::HostsConfig;
+mod hosts;
+
 use crate::rtt::MIN_RTO_NS;
 use ccplane_engine::native::MAX_CWND_PACKETS;
 use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};
+pub use hosts::HostsConfig;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Longest minimum of the retransmission timeout, microseconds.

@@ -35,8 +35,8 @@ mod rtt;
 mod sender;
 mod trains;
 
-pub use config::{FlowConfig, Native, Pacing, SimConfig, SimError, Source, Stack};
+pub use config::{FlowConfig, HostsConfig, Native, Pacing, SimConfig, SimError, Source, Stack};
 pub use datapath::{SimDatapath, Wake};
 pub use executor::SimExecutor;
 pub use flow::Sample;
-pub use hosts::{HostsConfig, SimHosts};
+pub use hosts::SimHosts;

@@ -2,7 +2,6 @@
 
 use super::embedded::{Embedded, Woken};
 use super::pace::Pace;
-use super::privileges::{self, Powers};
 use super::source::{Kernel, Module, Source, open_module};
 use super::worker::{Partners, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, packets_loop};
@@ -14,6 +13,7 @@ use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::owned::Folder;
 use crate::place::Located;
+use crate::privileges::{self, Powers};
 use crate::qlog::{Filter, Subscription, channel};
 use ccplane_alg::Algorithm;
 use ccplane_channel::clock;

@@ -1,8 +1,8 @@
 //! The way in which a loop of the agent waits, and the cores on which its thread runs.
 
-use super::privileges::{NOTHING, Powers};
 use crate::config::{Agent, Unix};
 use crate::confine::{Role, Threads};
+use crate::privileges::{NOTHING, Powers};
 use ccplane_wait::affinity::{self, Pinned};
 use ccplane_wait::{Class, DispatchError, Mode, Queues, Wake, Watched};
 use std::io;

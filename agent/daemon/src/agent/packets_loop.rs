@@ -2,7 +2,6 @@
 
 use super::observed::Observed;
 use super::pace::Pace;
-use super::privileges::{self, Powers};
 use super::source::{Packets as PacketsSource, Source};
 use super::worker::{Partners, SpawnError, Worker};
 use super::{PACKETS_LOOP, core, hosts};
@@ -13,6 +12,7 @@ use crate::failure::Failure;
 use crate::learning::{Beginning, Post};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
+use crate::privileges::{self, Powers};
 use ccplane_alg::{Algorithm, configure};
 use ccplane_algs::{AT_START, FLOWLET_GAP};
 use ccplane_channel::clock;

@@ -2,7 +2,6 @@
 //! ever keeps it waiting.
 
 use super::pace::{Pace, PlaceError, Placed};
-use super::privileges::Powers;
 use super::source::{Source, tell};
 use crate::confine::Threads;
 use crate::control::{
@@ -11,6 +10,7 @@ use crate::control::{
 };
 use crate::learning::{Ask, Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
+use crate::privileges::Powers;
 use crate::qlog::{Subscriber, Taps};
 use ccplane_bridge::Links;
 use ccplane_channel::clock;

@@ -8,10 +8,11 @@ mod protocol;
 mod server;
 mod snapshots;
 
+pub use crate::mode::ModeName;
 pub use client::{ClientError, ask, open};
 pub use protocol::{
     Counters, DatapathRecord, FlowArm, FlowRecord, Flows, InsteadOf, LoopRecord, MAX_REQUEST_BYTES,
-    MAX_RESPONSE_BYTES, ModeName, ProgramRecord, Request, Response, Silence, Status, SteeringRecord, Version,
+    MAX_RESPONSE_BYTES, ProgramRecord, Request, Response, Silence, Status, SteeringRecord, Version,
 };
 pub use server::{Answer, Server, ServerLimits};
 pub use snapshots::{

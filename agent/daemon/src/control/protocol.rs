@@ -4,8 +4,9 @@
 
 use super::snapshots::{ArmRecord, PolicyRecord, Snapshots};
 use crate::config::Rule;
+use crate::mode::ModeName;
 use crate::qlog::Filter;
-use ccplane_contract::{FlowStats, KnownStats, Mode};
+use ccplane_contract::{FlowStats, KnownStats};
 use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -224,30 +225,6 @@ pub struct Silence {
     pub pid: Option<u32>,
     /// Seconds since its last heartbeat, where known.
     pub seconds: Option<f64>,
-}
-
-/// The ways in which a flow is steered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeName {
-    Program,
-    /// Natively: no program was set, or it has not started yet ([`FlowRecord::waits_for_ack`]).
-    NativeNoProgram,
-    /// Natively: the agent is silent.
-    NativeAgentSilent,
-    /// Natively: its policy had no answer.
-    NativePolicy,
-}
-
-impl From<Mode> for ModeName {
-    fn from(mode: Mode) -> ModeName {
-        match mode {
-            Mode::Program => ModeName::Program,
-            Mode::NativeNoProgram => ModeName::NativeNoProgram,
-            Mode::NativeAgentSilent => ModeName::NativeAgentSilent,
-            Mode::NativePolicy => ModeName::NativePolicy,
-        }
-    }
 }
 
 /// The arm that a flow runs, and why.

@@ -1,7 +1,7 @@
 //! Decisions on snapshots for people and programs: a line in the log, a JSON object in a file.
 
-use crate::agent::privileges;
 use crate::control::DecisionRecord;
+use crate::privileges;
 use ccplane_core::Decision;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};

@@ -3,7 +3,7 @@
 use super::budget::{Budget, Pressure, Shares, cpu_time};
 use super::learner::Learn;
 use super::mailbox::{Mail, Mailbox};
-use crate::agent::privileges;
+use crate::privileges;
 use ccplane_core::{Batch, Candidate};
 use ccplane_snapshot::Hash;
 use std::io;

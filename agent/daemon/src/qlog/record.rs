@@ -1,7 +1,7 @@
 //! The records: qlog's own events where it has one (draft-ietf-quic-qlog-quic-events, `recovery:*`), ours under
 //! `ccplane:*`. Sizes are bytes, times milliseconds, rates bits per second, as qlog has them.
 
-use crate::control::ModeName;
+use crate::mode::ModeName;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The rules of the house, held by tests that read its sources.
 #![allow(clippy::unwrap_used)]
 
+mod circles;
 mod glossary;
 mod layers;
 mod log_lines;

@@ -131,7 +131,7 @@ fn long_sentences(lines: &[String]) -> Vec<String> {
     long
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| {
         a.path().is_ident("cfg") && matches!(&a.meta, Meta::List(l) if l.tokens.to_string() == "test")
     })

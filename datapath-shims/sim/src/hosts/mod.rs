@@ -11,12 +11,11 @@
 //! packet overtakes one of its own flow. A flow without a program has priority 0 and the path of its hash, as with
 //! ECMP.
 
-pub(crate) mod config;
 mod flow;
 mod measure;
 
 use crate::channel::Channel;
-use crate::config::FlowConfig;
+use crate::config::{FlowConfig, HostsConfig};
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, ON_PACKETS, ProgramUid,
@@ -27,7 +26,6 @@ use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_infer::Shape;
 use ccplane_netsim::{FlowIndex, Network};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
-pub use config::HostsConfig;
 use flow::Decided;
 pub(crate) use flow::{HostFlow, Outbound};
 pub(crate) use measure::PathSample;

@@ -17,7 +17,7 @@ use std::ffi::CString;
 use tracing::{debug, warn};
 
 /// Capabilities of the kernel datapath's loop.
-pub(super) const KERNEL: &[Capability] = &[
+pub(crate) const KERNEL: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
     Capability::CAP_NET_ADMIN,
@@ -62,7 +62,7 @@ pub enum UserError {
 
 impl Powers {
     /// A loop that needs no privilege, beside other work of its process.
-    pub(super) const NONE: Powers = Powers { capabilities: NOTHING, role: None };
+    pub(crate) const NONE: Powers = Powers { capabilities: NOTHING, role: None };
 
     /// Gives up all other capabilities, for the calling thread and those that it starts, and system calls for these threads.
     pub fn keep_only(self, threads: Threads) {
