@@ -87,7 +87,7 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
 mod tests {
     use super::*;
 
-    fn heard(socket: &UnixDatagram) -> String {
+    fn received(socket: &UnixDatagram) -> String {
         let mut words = [0; 64];
         let bytes = socket.recv(&mut words).unwrap();
         String::from_utf8(words[..bytes].to_vec()).unwrap()
@@ -102,7 +102,10 @@ mod tests {
         let notifier = Notifier { socket: Some(connect(path.as_os_str()).unwrap()), watchdog };
         notifier.ready();
         notifier.alive();
-        assert_eq!([heard(&listening), heard(&listening)], ["READY=1\nSTATUS=steers flows", "WATCHDOG=1"]);
+        assert_eq!(
+            [received(&listening), received(&listening)],
+            ["READY=1\nSTATUS=steers flows", "WATCHDOG=1"]
+        );
         assert_eq!(notifier.beat(), Some(Duration::from_secs(10)));
         drop(listening);
         notifier.stopping();
@@ -111,7 +114,7 @@ mod tests {
         let listening = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         Notifier { socket: Some(connect(OsStr::new(&format!("@{name}"))).unwrap()), watchdog: None }
             .stopping();
-        assert!(heard(&listening).starts_with("STOPPING=1"));
+        assert!(received(&listening).starts_with("STOPPING=1"));
         assert!(connect(OsStr::new("/no/such/socket")).is_err());
         Notifier::default().ready();
     }

@@ -93,8 +93,8 @@ impl Follow {
         Follow { cores, wished: None }
     }
 
-    /// Looks at both; returns the core to move to, once [`LOOKS`] looks in a row agree on it.
-    pub fn look(&mut self, here: usize, partner: usize, polls: bool) -> Option<usize> {
+    /// Observes both; returns the core to move to, once [`LOOKS`] looks in a row agree on it.
+    pub fn observe(&mut self, here: usize, partner: usize, polls: bool) -> Option<usize> {
         let wish = self.wish(here, partner, polls).filter(|core| *core != here);
         let Some(core) = wish else {
             self.wished = None;
@@ -132,12 +132,12 @@ impl Follower {
         Ok(Follower { follow: Follow::new(cores()?), pinned: None })
     }
 
-    /// Looks at where the calling thread and its partner run; returns the core to which the thread was moved, if it was.
+    /// Observes the cores of the calling thread and its partner; returns the core to which the thread was moved, if it was.
     ///
     /// # Errors
     /// The core was taken away.
-    pub fn look(&mut self, partner: usize, polls: bool) -> io::Result<Option<usize>> {
-        let core = here().and_then(|here| self.follow.look(here, partner, polls));
+    pub fn observe(&mut self, partner: usize, polls: bool) -> io::Result<Option<usize>> {
+        let core = here().and_then(|here| self.follow.observe(here, partner, polls));
         let Some(core) = core else { return Ok(None) };
         match &mut self.pinned {
             Some(pinned) => pinned.move_to(core)?,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn looks(follow: &mut Follow, here: usize, partner: usize, polls: bool) -> Vec<Option<usize>> {
-        (0..LOOKS).map(|_| follow.look(here, partner, polls)).collect()
+        (0..LOOKS).map(|_| follow.observe(here, partner, polls)).collect()
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     fn a_partner_that_goes_back_and_forth_is_not_followed() {
         let mut follow = Follow::new(vec![0, 1]);
         for n in 0..1_000 {
-            assert_eq!(follow.look(0, n % 2, false), None);
+            assert_eq!(follow.observe(0, n % 2, false), None);
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let mut follower = Follower::new().unwrap();
         // The scheduler may move this thread meanwhile, and to that very core.
         for _ in 0..2 * LOOKS {
-            follower.look(other, false).unwrap();
+            follower.observe(other, false).unwrap();
         }
         if follower.pinned.is_some() {
             assert_eq!((cores().unwrap(), here()), (vec![other], Some(other)));

@@ -117,7 +117,7 @@ impl Member {
     fn has_something(&self, with_descriptors: bool) -> bool {
         let queues = locked(&self.queues);
         let (Queues { in_memory, descriptors }, also) = &*queues;
-        in_memory.iter().any(|look| look())
+        in_memory.iter().any(|is_ready| is_ready())
             || (with_descriptors && descriptors.iter().chain(also).any(is_readable))
     }
 }

@@ -145,8 +145,8 @@ impl<W: Wire> Endpoint<W> {
             self.follower = Follower::new().inspect_err(|error| warn!(%error, "follow a wire's core")).ok();
         }
         let polls = matches!(self.waiter.wake(), Wake::Spin { .. } | Wake::Busy);
-        let looked = self.follower.as_mut().map_or(Ok(None), |follower| follower.look(core, polls));
-        if let Err(error) = looked {
+        let observed = self.follower.as_mut().map_or(Ok(None), |follower| follower.observe(core, polls));
+        if let Err(error) = observed {
             warn!(%error, "follow a wire's core");
             self.follows = false;
         }

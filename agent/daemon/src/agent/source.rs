@@ -134,7 +134,7 @@ impl Source for Kernel {
     }
 
     fn queues(&mut self) -> io::Result<Queues> {
-        Ok(Queues { in_memory: vec![Box::new(self.datapath.look())], ..Queues::default() })
+        Ok(Queues { in_memory: vec![Box::new(self.datapath.event_probe())], ..Queues::default() })
     }
 
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
@@ -205,7 +205,7 @@ impl Source for Packets {
     }
 
     fn queues(&mut self) -> io::Result<Queues> {
-        Ok(Queues { in_memory: vec![Box::new(self.datapath.look())], ..Queues::default() })
+        Ok(Queues { in_memory: vec![Box::new(self.datapath.event_probe())], ..Queues::default() })
     }
 
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {

@@ -377,7 +377,7 @@ impl Loop {
             std::thread::sleep(timeout);
         }
         if let (Some(follower), Some(waker)) = (&mut self.follower, self.source.waker_core()) {
-            match follower.look(waker, false) {
+            match follower.observe(waker, false) {
                 Ok(None) => {}
                 Ok(Some(core)) => debug!(core, "the loop follows its datapath"),
                 Err(error) => warn!(%error, "follow a datapath"),

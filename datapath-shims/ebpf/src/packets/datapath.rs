@@ -155,8 +155,8 @@ impl PacketsDatapath {
         !self.ring.is_empty() || self.book.has_events()
     }
 
-    /// Makes a look at the ring of events, for another thread: true where an event waits that was not taken.
-    pub fn look(&self) -> impl Fn() -> bool + Send + use<> {
+    /// Makes a probe of the ring of events, for another thread: true where an event waits that was not taken.
+    pub fn event_probe(&self) -> impl Fn() -> bool + Send + use<> {
         let ring = Arc::clone(&self.ring);
         move || !ring.is_empty()
     }

@@ -219,7 +219,7 @@ impl Tuner<'_> {
             return Err(TuneError::Nothing);
         }
         let noise = (deviation / defaults).max(MIN_NOISE);
-        proposer.heard(&default, defaults);
+        proposer.record(&default, defaults);
         let mut tuned =
             Tuned { defaults, noise, trials: Vec::new(), best: None, is_better: false, end: TuneEnd::All };
         let total = match self.options.search {
@@ -264,7 +264,7 @@ impl Tuner<'_> {
             match self.measure(&trial.cell) {
                 Ok(value) => {
                     failures = 0;
-                    proposer.heard(&trial.cell, value);
+                    proposer.record(&trial.cell, value);
                     trial.ratio = Some(value / tuned.defaults);
                     if value > incumbent.1 {
                         incumbent = (trial.cell.clone(), value);

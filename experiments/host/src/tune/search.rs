@@ -84,8 +84,8 @@ impl Proposer {
         Ok(Proposer { search, space: space.clone(), encoder, seed, rng, seen, known: Vec::new(), queue })
     }
 
-    /// Hears what a cell gave; the larger the better.
-    pub(super) fn heard(&mut self, cell: &Cell, value: f64) {
+    /// Records what a cell gave; the larger the better.
+    pub(super) fn record(&mut self, cell: &Cell, value: f64) {
         self.seen.insert(cell.clone());
         if value > 0.0 {
             self.known.push((cell.clone(), value));
@@ -226,7 +226,7 @@ mod tests {
             let mut proposer = Proposer::new(search, &space(), &[], 3).unwrap();
             let mut cells = HashSet::new();
             while let Some(cell) = proposer.next().unwrap() {
-                proposer.heard(&cell, 1.0 + cell.0[0] as f64);
+                proposer.record(&cell, 1.0 + cell.0[0] as f64);
                 assert!(cells.insert(cell), "{search:?}");
             }
             assert_eq!(cells.len(), 11, "{search:?}");
