@@ -10,7 +10,7 @@ use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::{Bits, Shape};
 use ccplane_program::compile;
-use ccplane_testing::wait_within;
+use ccplane_testing::{wait_until, wait_within};
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{ByeReason, MAJOR, ToDatapath, TurnedAway};
 
@@ -308,6 +308,12 @@ fn garbage_ends_the_conversation() {
     }
 }
 
+/// Whether a thread of this process sleeps: the state behind its name (proc(5), `/proc/pid/stat`).
+fn is_asleep(thread: nix::unistd::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.trim_start().starts_with('S')
+}
+
 /// The serving thread sleeps until an event, a command or the time wakes it.
 #[test]
 fn whoever_waits_is_woken() {
@@ -334,8 +340,9 @@ fn whoever_waits_is_woken() {
     served.wait(ASLEEP).unwrap();
     assert!(start.elapsed() < WOKEN_WITHIN, "called before it slept");
     served.turn(&mut toy, 0);
+    let waiting = nix::unistd::gettid();
     let late = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30));
+        wait_until("the thread sleeps", || is_asleep(waiting));
         waker.wake();
     });
     served.wait(ASLEEP).unwrap();

@@ -221,6 +221,7 @@ fn stop_tells_of_an_agent_that_a_signal_has_stopped_and_waits_no_longer() {
         "{said}"
     );
     assert!(start.elapsed() < PATIENCE / 2);
+    // The standstill itself: longer than the two seconds from which on the log tells of one.
     std::thread::sleep(Duration::from_secs(3));
     agent.signal(Signal::SIGCONT);
     wait_for("the log tells", || home.log().contains("the agent stood still").then_some(()));

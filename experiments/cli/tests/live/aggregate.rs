@@ -9,7 +9,7 @@ use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
 use ccplane_engine::{Engine, EngineConfig, Handle, Waker, engine};
 use ccplane_runner::quic::{QuicPlan, udp_wires};
 use ccplane_runner::traffic::BulkFlow;
-use ccplane_testing::within_tries;
+use ccplane_testing::{wait_until, within_tries};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Flows' weights, and the receiver's ports, by which rules tell the flows apart.
 const WEIGHTS: [(u16, u64); 3] = [(7001, 1), (7002, 2), (7003, 3)];
-/// The group fills the link, and has found its shares.
-const SETTLE: Duration = Duration::from_secs(2);
+/// The time for which it is measured whether the group fills the link.
+const FILLS: Duration = Duration::from_secs(1);
 /// The time for which shares are measured: a multiple of Reno's period on this link.
 const WINDOW: Duration = Duration::from_secs(4);
 /// A machine that holds everything up for a while spoils one window, and what is wrong with shares spoils each.
@@ -55,9 +55,9 @@ fn quic(lab: &Lab, engine: &Engine, port: u16) -> BulkFlow {
 
 /// Asserts that each flow gets its weight's part of the link in [`WINDOW`].
 fn assert_shares(flows: &[BulkFlow], weights: &[(u16, u64)], when: &str) {
-    thread::sleep(SETTLE);
+    wait_until("the flows fill the link", || Shares::measured(flows, weights, FILLS).fill_the_link());
     within_tries(&format!("shares of {when}"), TRIES, |_| {
-        let shares = Shares::measured(flows, weights);
+        let shares = Shares::measured(flows, weights, WINDOW);
         if shares.are_right() { Ok(()) } else { Err(shares) }
     });
 }
@@ -71,12 +71,12 @@ struct Shares {
 }
 
 impl Shares {
-    fn measured(flows: &[BulkFlow], weights: &[(u16, u64)]) -> Shares {
+    fn measured(flows: &[BulkFlow], weights: &[(u16, u64)], window: Duration) -> Shares {
         let got: Vec<u64> = thread::scope(|scope| {
-            let each: Vec<_> = flows.iter().map(|flow| scope.spawn(|| acked(flow, WINDOW))).collect();
+            let each: Vec<_> = flows.iter().map(|flow| scope.spawn(move || acked(flow, window))).collect();
             each.into_iter().map(|flow| flow.join().unwrap()).collect()
         });
-        let possible = u64::from(LINK_MBIT) * WINDOW.as_micros() as u64 / 8;
+        let possible = u64::from(LINK_MBIT) * window.as_micros() as u64 / 8;
         let (sum, total) = (got.iter().sum::<u64>(), weights.iter().map(|(_, weight)| weight).sum::<u64>());
         let permille =
             |(got, (_, weight)): (&u64, &(u16, u64))| (got * 1000 / sum.max(1), weight * 1000 / total);
@@ -85,9 +85,13 @@ impl Shares {
         Shares { filled_percent, permille }
     }
 
+    fn fill_the_link(&self) -> bool {
+        self.filled_percent >= FILLED_PERCENT
+    }
+
     fn are_right(&self) -> bool {
         let near = |(is, should): &(u64, u64)| is.abs_diff(*should) * 100 <= should * WITHIN_PERCENT;
-        self.filled_percent >= FILLED_PERCENT && self.permille.iter().all(near)
+        self.fill_the_link() && self.permille.iter().all(near)
     }
 }
 

@@ -161,6 +161,8 @@ fn a_shape_changes_while_packets_flow() {
     if !root("a_shape_changes_while_packets_flow") {
         return;
     }
+    // More than 24 Mb/s for 5 ms.
+    const IN_FLIGHT_BYTES: u64 = 64 << 10;
     let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(24), 5_000)).unwrap();
     std::thread::scope(|scope| {
         let flow = scope.spawn(|| tcp_bytes(&emulator, PORT, Duration::from_secs(10)));
@@ -170,7 +172,10 @@ fn a_shape_changes_while_packets_flow() {
         let trace = Trace::constant(6).unwrap();
         let traced = Shape::Trace { trace, repeat: true, source: "6 Mb/s".into() };
         emulator.set_shape(Direction::Up, traced).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
+        let changed_at = emulator.stats().up.delivered_bytes;
+        wait_for("packets of the new rate", || {
+            (emulator.stats().up.delivered_bytes > changed_at + IN_FLIGHT_BYTES).then_some(())
+        });
         let measure = |_| {
             let start = emulator.stats();
             std::thread::sleep(Duration::from_millis(1500));
