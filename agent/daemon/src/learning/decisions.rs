@@ -97,3 +97,27 @@ fn append(file: &mut File, record: &DecisionRecord) -> io::Result<()> {
     let before = file.metadata()?.len();
     file.write_all(line.as_bytes()).or_else(|error| file.set_len(before).and(Err(error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_core::Evidence;
+
+    #[test]
+    fn each_measure_of_the_evidence_is_in_the_log() {
+        let evidence = Evidence {
+            converged: true,
+            stability: 0.0,
+            fidelity_min: 0.0,
+            fidelity_mean: 0.0,
+            safe: true,
+            quantisation_error: 0.0,
+            gain: None,
+            states: 1,
+        };
+        let measures = serde_json::to_value(evidence).unwrap();
+        let logged =
+            |name: &str| include_str!("decisions.rs").contains(&format!("{name} = record.evidence."));
+        let left_out = measures.as_object().unwrap().keys().filter(|name| !logged(name));
+        assert_eq!(left_out.collect::<Vec<_>>(), [""; 0]);
+    }
+}

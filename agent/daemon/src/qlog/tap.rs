@@ -3,6 +3,7 @@
 use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
 use ccplane_contract::{
     Accepted, Datapath, Event as Happened, Field, FlowId, FlowStats, Forward, Mode, ProgramUid,
+    TransportStats,
 };
 use ccplane_core::{Core, DatapathId, Driven, NATIVE, drive};
 use std::collections::HashMap;
@@ -159,9 +160,23 @@ impl Taps {
     /// A flow as it is now: what is new about it. `program`: what it runs, unless that is told anyway.
     fn observe(&mut self, at: &At, core: &Core, stats: &FlowStats, program: Option<ProgramUid>) {
         let key = (at.id, stats.flow);
-        let mss_bytes = u64::from(stats.transport.mss_bytes);
+        // Every statistic is named, so that a new one is told or left out here.
+        let TransportStats {
+            snd_cwnd,
+            snd_ssthresh,
+            mss_bytes,
+            srtt_us,
+            min_rtt_us,
+            pacing_rate: pacing_bytes_per_s,
+            lost,
+            unacked,
+            bytes_acked: _,
+            delivered: _,
+            faults: _,
+            reports: _,
+        } = stats.transport;
         if !self.logged.contains_key(&key) {
-            let (local, remote, mss_bytes) = (stats.info.local, stats.info.remote, stats.transport.mss_bytes);
+            let (local, remote) = (stats.info.local, stats.info.remote);
             let algorithm = core.flow(at.id, stats.flow).map_or(NATIVE, |f| f.algorithm());
             self.tell(at, stats.flow, Event::FlowStarted { local, remote, mss_bytes, algorithm });
             if let Some(uid) = program {
@@ -174,30 +189,30 @@ impl Taps {
             mode: stats.mode,
             metrics: None,
             state: None,
-            lost: stats.transport.lost,
+            lost,
         });
         if logged.mode != stats.mode {
             let changed = Event::ModeChanged { old: logged.mode.into(), new: stats.mode.into() };
             self.tell(at, stats.flow, changed);
         }
-        let ssthresh = stats.transport.snd_ssthresh;
+        let in_bytes = |packets: u32| u64::from(packets) * u64::from(mss_bytes);
         let metrics = Metrics {
-            cwnd_bytes: u64::from(stats.transport.snd_cwnd) * mss_bytes,
-            in_flight_bytes: u64::from(stats.transport.unacked) * mss_bytes,
-            in_flight_packets: stats.transport.unacked,
-            srtt_us: stats.transport.srtt_us,
-            min_rtt_us: stats.transport.min_rtt_us,
-            ssthresh_bytes: ssthresh.map(|s| u64::from(s) * mss_bytes),
-            pacing_bytes_per_s: stats.transport.pacing_rate,
+            cwnd_bytes: in_bytes(snd_cwnd),
+            in_flight_bytes: in_bytes(unacked),
+            in_flight_packets: unacked,
+            srtt_us,
+            min_rtt_us,
+            ssthresh_bytes: snd_ssthresh.map(in_bytes),
+            pacing_bytes_per_s,
         };
         if logged.metrics != Some(metrics) {
             self.tell(at, stats.flow, Event::MetricsUpdated(metrics));
         }
-        let state = if stats.transport.lost > logged.lost {
+        let state = if lost > logged.lost {
             State::Recovery
-        } else if ssthresh.is_some_and(|s| stats.transport.snd_cwnd >= s) {
+        } else if snd_ssthresh.is_some_and(|threshold| snd_cwnd >= threshold) {
             State::CongestionAvoidance
-        } else if ssthresh.is_none() && stats.transport.lost > 0 {
+        } else if snd_ssthresh.is_none() && lost > 0 {
             // Programs keep their threshold to themselves: after a loss a flow is taken to be past it.
             State::CongestionAvoidance
         } else {
@@ -211,7 +226,7 @@ impl Taps {
             mode: stats.mode,
             metrics: Some(metrics),
             state: Some(state),
-            lost: stats.transport.lost,
+            lost,
         };
         self.logged.insert(key, logged);
     }
