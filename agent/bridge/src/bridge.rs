@@ -23,7 +23,7 @@ const CONTROL: u8 = 0;
 
 /// Messages counted since the bridge was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counters {
+pub struct BridgeCounters {
     /// INSTALLs that were taken, those of programs already there included.
     pub installs: u64,
     pub refused_installs: u64,
@@ -68,7 +68,7 @@ pub struct Bridge {
     /// Whether a malformed message was logged already.
     complained: bool,
     fields: Vec<(Field, i64)>,
-    counters: Counters,
+    counters: BridgeCounters,
 }
 
 impl Bridge {
@@ -86,7 +86,7 @@ impl Bridge {
             overflowed: false,
             complained: false,
             fields: Vec::new(),
-            counters: Counters::default(),
+            counters: BridgeCounters::default(),
         }
     }
 
@@ -383,14 +383,15 @@ impl Bridge {
     }
 
     /// Returns the counters since the bridge was made.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> BridgeCounters {
         self.counters
     }
 
     /// Logs what passed, when a portus is given up.
     pub(crate) fn log_counters(&self) {
-        let Counters { installs, program_changes, updates, reports, dropped_reports, malformed, .. } =
-            self.counters;
+        let BridgeCounters {
+            installs, program_changes, updates, reports, dropped_reports, malformed, ..
+        } = self.counters;
         info!(installs, program_changes, updates, reports, dropped_reports, malformed, "portus so far");
     }
 }

@@ -23,7 +23,7 @@ mod silence;
 mod socket;
 mod transport;
 
-pub use bridge::{Bridge, Counters};
+pub use bridge::{Bridge, BridgeCounters};
 pub use hosted::{Hosted, Wire, WireError};
 pub use link::Link;
 pub use links::Links;

@@ -1,6 +1,6 @@
 //! The link to a portus agent, and when portus counts as gone or silent.
 
-use crate::bridge::{Bridge, Counters};
+use crate::bridge::{Bridge, BridgeCounters};
 use crate::silence::Silence;
 use crate::socket::Received;
 use crate::transport::{Transport, nobody};
@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// Returns the bridge's counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> BridgeCounters {
         self.bridge.counters()
     }
 

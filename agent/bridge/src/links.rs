@@ -1,6 +1,6 @@
 //! All ways of one loop of the agent to algorithms that others host: portus's socket, and those of this process.
 
-use crate::bridge::Counters;
+use crate::bridge::BridgeCounters;
 use crate::hosted::Hosted;
 use crate::link::Link;
 use crate::seat::Seat;
@@ -99,7 +99,7 @@ impl Links {
     }
 
     /// Returns the counters of a hosted algorithm.
-    pub fn counters(&self, algorithm: &str) -> Option<Counters> {
+    pub fn counters(&self, algorithm: &str) -> Option<BridgeCounters> {
         if algorithm == PORTUS {
             return Some(self.portus.counters());
         }

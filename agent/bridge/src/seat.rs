@@ -1,6 +1,6 @@
 //! One loop's link to one algorithm hosted in this process, and when that counts as silent.
 
-use crate::bridge::{Bridge, Counters};
+use crate::bridge::{Bridge, BridgeCounters};
 use crate::hosted::Channel;
 use crate::silence::Silence;
 use ccplane_core::{Core, HostReason};
@@ -49,7 +49,7 @@ impl Seat {
         self.channel.name
     }
 
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> BridgeCounters {
         self.bridge.counters()
     }
 

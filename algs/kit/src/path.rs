@@ -97,8 +97,8 @@ struct Acked {
     newest: Option<Packet>,
 }
 
-/// The flow's way. Time moves in [`Path::next_ack`] and [`Path::jump`] only.
-pub(crate) struct Path {
+/// The flow's way. Time moves in [`RigPath::next_ack`] and [`RigPath::jump`] only.
+pub(crate) struct RigPath {
     pub(crate) config: PathConfig,
     now_us: u64,
     /// The time when the bottleneck has sent all that it has, nanoseconds.
@@ -138,9 +138,9 @@ pub(crate) struct Path {
     dark_until_us: u64,
 }
 
-impl Path {
-    pub(crate) fn new(config: PathConfig, now_us: u64) -> Path {
-        Path {
+impl RigPath {
+    pub(crate) fn new(config: PathConfig, now_us: u64) -> RigPath {
+        RigPath {
             config,
             now_us,
             free_ns: 0,
@@ -189,7 +189,7 @@ impl Path {
         self.stalled = !self.flight.is_empty();
     }
 
-    /// Like [`Path::lose_all`], and so is what is sent for the next `us` microseconds.
+    /// Like [`RigPath::lose_all`], and so is what is sent for the next `us` microseconds.
     pub(crate) fn black_out(&mut self, us: u64) {
         self.arrivals.clear();
         self.dark_until_us = self.now_us + us;

@@ -1,9 +1,9 @@
 //! A whole algorithm on one flow: its agent's side through the real core, its program on the reference VM, over
-//! a [`Path`]. All that the program and the agent did is kept as a script that any executor can replay.
+//! a [`RigPath`]. All that the program and the agent did is kept as a script that any executor can replay.
 
 use crate::monitor::{Monitor, Reported};
 use crate::operation::Operation;
-use crate::path::{Path, PathConfig};
+use crate::path::{PathConfig, RigPath};
 use crate::{Bounds, Violation};
 use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_contract::suite::{Script, Step};
@@ -148,7 +148,7 @@ impl Datapath for Recorder {
 pub(crate) struct Rig {
     core: Core,
     datapath: Recorder,
-    path: Path,
+    path: RigPath,
     initial: PathConfig,
     flow: vm::ProgramState,
     policy: FlowPolicy,
@@ -181,7 +181,7 @@ impl Rig {
         let rig = Rig {
             core,
             datapath,
-            path: Path::new(config, START_US),
+            path: RigPath::new(config, START_US),
             initial: config,
             flow: vm::ProgramState::idle(cwnd_bytes as i64),
             policy: FlowPolicy::default(),

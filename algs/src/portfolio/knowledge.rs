@@ -3,7 +3,7 @@
 use super::PortfolioConfig;
 use super::file;
 use super::meter::Key;
-use super::path::{Expected, Known, Path, Why};
+use super::path::{Expected, Known, PortfolioPath, Why};
 use super::prefix::Prefix;
 use crate::placed::algorithm_of;
 use ccplane_alg::{ArmEvidence, Choice, Memory, MemoryError, PathSample, Standing};
@@ -27,7 +27,7 @@ pub(super) struct Shared {
 pub(super) struct Paths {
     arms: Vec<&'static str>,
     expected: Arc<Expected>,
-    live: BTreeMap<Prefix, Path>,
+    live: BTreeMap<Prefix, PortfolioPath>,
     /// Of those without flows, and when each was last used.
     resting: BTreeMap<Prefix, (u64, Known)>,
     uses: u64,
@@ -69,7 +69,7 @@ impl Paths {
             let known =
                 self.resting.remove(&prefix).map(|(_, known)| known).or_else(|| self.expected.known());
             let Some(known) = known else { return available.first().copied().unwrap_or_default() };
-            self.live.insert(prefix, Path::new(known, Arc::clone(&self.expected)));
+            self.live.insert(prefix, PortfolioPath::new(known, Arc::clone(&self.expected)));
         }
         let arm = self.live.get_mut(&prefix).map_or(0, |path| path.join(key, can));
         self.name(arm)

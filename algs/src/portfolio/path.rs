@@ -106,7 +106,7 @@ enum Phase {
 
 /// A path with live flows.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct PortfolioPath {
     pub known: Known,
     expected: Arc<Expected>,
     /// Each flow's arms that its datapath can run.
@@ -160,11 +160,11 @@ pub(super) enum Why {
     Changed,
 }
 
-impl Path {
-    pub(super) fn new(known: Known, expected: Arc<Expected>) -> Path {
+impl PortfolioPath {
+    pub(super) fn new(known: Known, expected: Arc<Expected>) -> PortfolioPath {
         let arm = known.record().best;
         let measured = known.record().intervals.iter().sum::<u64>() > 0;
-        Path {
+        PortfolioPath {
             known,
             expected,
             flows: BTreeMap::new(),

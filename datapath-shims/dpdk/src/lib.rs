@@ -38,4 +38,4 @@ pub use eal::{Eal, EalOptions, Memory};
 pub use error::Error;
 pub use name::{PortName, PortNameError};
 pub use port::{MAX_MTU_BYTES, Port, PortOptions};
-pub use wire::{Counters, DpdkWire, Idle, MAX_SEGMENTS, WireOptions};
+pub use wire::{DpdkWire, Idle, MAX_SEGMENTS, WireCounters, WireOptions};

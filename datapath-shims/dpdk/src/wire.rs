@@ -15,7 +15,7 @@ use quinn_proto::{EcnCodepoint, Transmit};
 use crate::error::Error;
 use crate::ffi::{self, BACKLOG, Rx, Tx};
 use crate::net::frame::{Dropped, Frame, Headers, Resolution, Verified};
-use crate::net::{Drops, Interface, InterfaceConfig, Mac, Path};
+use crate::net::{Drops, Interface, InterfaceConfig, Mac, NextHop};
 use crate::port::{BUFFER_BYTES, Port};
 
 /// Datagrams of one send, at most; payloads are cut into segments here.
@@ -63,7 +63,7 @@ pub struct WireOptions {
 
 /// Counters of a wire since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct WireCounters {
     /// Datagrams received.
     pub received: u64,
     /// Datagrams given to the port, or waiting for their next hop.
@@ -101,7 +101,7 @@ pub struct DpdkWire {
     passed: Option<QueueMessage>,
     /// Payloads are cut off the front of this chunk.
     chunk: BytesMut,
-    counters: Counters,
+    counters: WireCounters,
     /// Whether the link was up at the last check, and the time of the next one.
     link: (bool, Instant),
     /// Whether the link came up and the endpoint was not told yet.
@@ -145,7 +145,7 @@ impl DpdkWire {
                 inbox,
                 passed: None,
                 chunk: BytesMut::new(),
-                counters: Counters::default(),
+                counters: WireCounters::default(),
                 link: (true, Instant::now()),
                 came_up: false,
                 port: port.clone(),
@@ -160,8 +160,8 @@ impl DpdkWire {
     }
 
     /// Counters since the wire was opened.
-    pub fn counters(&self) -> Counters {
-        Counters { drops: self.interface.drops(), ..self.counters }
+    pub fn counters(&self) -> WireCounters {
+        WireCounters { drops: self.interface.drops(), ..self.counters }
     }
 
     /// Whether the link was up at the last check, at most a tenth of a second ago.
@@ -263,7 +263,7 @@ impl Wire for DpdkWire {
         }
         let ecn = to.ecn.map_or(0, |ecn| ecn as u8);
         match self.interface.path(to.src_ip, self.udp_port, to.destination, ecn, Instant::now()) {
-            Path::Open(headers) => {
+            NextHop::Open(headers) => {
                 let hints = self.hints(&headers);
                 for datagram in payload.chunks(segment) {
                     if !self.interface.fits(&headers, datagram) {
@@ -274,13 +274,13 @@ impl Wire for DpdkWire {
                     *if sent { &mut self.counters.sent } else { &mut self.counters.no_buffer } += 1;
                 }
             }
-            Path::Waits(hop, headers) => {
+            NextHop::Waits(hop, headers) => {
                 for datagram in payload.chunks(segment) {
                     self.interface.hold(hop, &headers, datagram);
                     self.counters.sent += 1;
                 }
             }
-            Path::None => {}
+            NextHop::None => {}
         }
         if self.tx.waiting() >= SEND_BURST {
             self.tx.flush();

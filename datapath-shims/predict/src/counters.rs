@@ -68,7 +68,7 @@ impl Refusal {
 
 /// Counts since a server's start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counters {
+pub struct ServerCounters {
     /// Requests that were answered.
     pub requests: u64,
     /// Feedback that said that the answered class was true.
@@ -79,7 +79,7 @@ pub struct Counters {
     pub refused: [u64; Refusal::ALL.len()],
 }
 
-impl Counters {
+impl ServerCounters {
     /// Datagrams that were dropped for this reason.
     pub fn refused(&self, reason: Refusal) -> u64 {
         self.refused.get(reason as usize).copied().unwrap_or(0)

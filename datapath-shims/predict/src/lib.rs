@@ -30,7 +30,7 @@ pub mod wire;
 pub mod xsk;
 
 pub use choice::{Choice, MAX_SLOTS};
-pub use counters::{Counters, Refusal};
+pub use counters::{Refusal, ServerCounters};
 pub use portfolio::{MAX_NAME_BYTES, Portfolio, PortfolioError, Predictor};
 pub use server::{Ending, Server, ServerError, Slot};
 pub use service::{KEEP_EVERY, Notice, Remote, Service};

@@ -5,7 +5,7 @@ use crate::packet::{self, Datagram, MESSAGE_BYTES};
 use crate::portfolio::Portfolio;
 use crate::state::{Session, State};
 use crate::token::{TOKEN_BYTES, Token};
-use crate::{Counters, Key, Refusal, Window};
+use crate::{Key, Refusal, ServerCounters, Window};
 use ccplane_bandit::integer::{MAX_ARMS, Weights};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Server {
     key: Key,
     epoch: u32,
     window: Window,
-    counters: Counters,
+    counters: ServerCounters,
 }
 
 impl Server {
@@ -66,8 +66,14 @@ impl Server {
         let slots = choices.iter().enumerate().map(slot).collect();
         let session = kept.and_then(|state| state.session_of(&portfolio, choices));
         let epoch = kept.map_or(1, |state| state.epoch.wrapping_add(1));
-        let server =
-            Server { portfolio, slots, key, epoch, window: Window::default(), counters: Counters::default() };
+        let server = Server {
+            portfolio,
+            slots,
+            key,
+            epoch,
+            window: Window::default(),
+            counters: ServerCounters::default(),
+        };
         Ok(match (session, kept) {
             (Some(Session { key, window }), Some(state)) => {
                 Server { key: *key, epoch: state.epoch, window: window.clone(), ..server }
@@ -87,7 +93,7 @@ impl Server {
     }
 
     /// Counts since the start.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ServerCounters {
         &self.counters
     }
 

@@ -2,7 +2,7 @@
 
 use crate::packet::MESSAGE_BYTES;
 use crate::server::Ending;
-use crate::{Counters, Portfolio, Server, ServerError};
+use crate::{Portfolio, Server, ServerCounters, ServerError};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MAX_WAITING: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The weights have changed since the last notice: the content of a file to keep, and the counters.
-    Learned { state: Vec<u8>, counters: Counters },
+    Learned { state: Vec<u8>, counters: ServerCounters },
     /// New predictors answer from now on.
     Pushed { names: Vec<String> },
     /// New predictors were refused.
@@ -100,7 +100,7 @@ impl Service {
     }
 
     /// Ends the service in order; what it returns is to be kept.
-    pub fn end(self) -> (Vec<u8>, Counters) {
+    pub fn end(self) -> (Vec<u8>, ServerCounters) {
         (self.server.state(Ending::InOrder).encode(), *self.server.counters())
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum Stage {
 
 /// The decision on a new client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum AdmissionVerdict {
     Accept(Stage),
     /// The client must come again with a token.
     Retry,
@@ -95,7 +95,7 @@ impl Admission {
         Admission { capacity, all, refused, prefixes }
     }
 
-    pub(crate) fn judge(&self, attempt: ConnectionAttempt) -> Verdict {
+    pub(crate) fn judge(&self, attempt: ConnectionAttempt) -> AdmissionVerdict {
         let of_prefix = self.prefixes.get(&Prefix::of(attempt.address)).copied().unwrap_or_default();
         let share = (self.capacity / PREFIX_SHARE).max(PREFIX_LEAST);
         let refused = if self.all.connections >= self.capacity {
@@ -111,10 +111,10 @@ impl Admission {
             || of_prefix.unvalidated >= MAX_UNVALIDATED_OF_PREFIX
             || refused.is_some();
         match refused {
-            _ if !attempt.validated && must_show => Verdict::Retry,
-            None => Verdict::Accept(Stage::Handshake { validated: attempt.validated }),
-            Some(why) if self.refused < MAX_REFUSED => Verdict::Accept(Stage::Refused(why)),
-            Some(_) => Verdict::Refuse,
+            _ if !attempt.validated && must_show => AdmissionVerdict::Retry,
+            None => AdmissionVerdict::Accept(Stage::Handshake { validated: attempt.validated }),
+            Some(why) if self.refused < MAX_REFUSED => AdmissionVerdict::Accept(Stage::Refused(why)),
+            Some(_) => AdmissionVerdict::Refuse,
         }
     }
 
@@ -169,18 +169,18 @@ mod tests {
         let mut admission = Admission::new(1000);
         for n in 0..MAX_UNVALIDATED_OF_PREFIX {
             let address = format!("192.0.2.{n}");
-            assert_eq!(admission.judge(attempt(&address, false)), Verdict::Accept(LONE));
+            assert_eq!(admission.judge(attempt(&address, false)), AdmissionVerdict::Accept(LONE));
             admission.enter(LONE, address.parse().unwrap());
         }
-        assert_eq!(admission.judge(attempt("192.0.2.99", false)), Verdict::Retry, "of one network");
-        assert_eq!(admission.judge(attempt("192.0.3.1", false)), Verdict::Accept(LONE));
+        assert_eq!(admission.judge(attempt("192.0.2.99", false)), AdmissionVerdict::Retry, "of one network");
+        assert_eq!(admission.judge(attempt("192.0.3.1", false)), AdmissionVerdict::Accept(LONE));
         for n in MAX_UNVALIDATED_OF_PREFIX..MAX_UNVALIDATED {
             admission.enter(LONE, format!("198.51.{n}.1").parse().unwrap());
         }
         assert!(admission.is_crowded());
-        assert_eq!(admission.judge(attempt("203.0.113.1", false)), Verdict::Retry, "of all");
+        assert_eq!(admission.judge(attempt("203.0.113.1", false)), AdmissionVerdict::Retry, "of all");
         let shown = Stage::Handshake { validated: true };
-        assert_eq!(admission.judge(attempt("192.0.2.99", true)), Verdict::Accept(shown));
+        assert_eq!(admission.judge(attempt("192.0.2.99", true)), AdmissionVerdict::Accept(shown));
     }
 
     #[test]
@@ -190,14 +190,16 @@ mod tests {
             let address = format!("2001:db8:0:{n:x}::1");
             assert!(matches!(
                 admission.judge(attempt(&address, true)),
-                Verdict::Accept(Stage::Handshake { .. })
+                AdmissionVerdict::Accept(Stage::Handshake { .. })
             ));
             admission.enter(Stage::Established, address.parse().unwrap());
         }
         let refused = admission.judge(attempt("2001:db8:0:ff::1", true));
-        assert!(matches!(refused, Verdict::Accept(Stage::Refused(why)) if why.contains("your network")));
+        assert!(
+            matches!(refused, AdmissionVerdict::Accept(Stage::Refused(why)) if why.contains("your network"))
+        );
         let other = attempt("2001:db8:0:100::1", true);
-        assert!(matches!(admission.judge(other), Verdict::Accept(Stage::Handshake { .. })));
+        assert!(matches!(admission.judge(other), AdmissionVerdict::Accept(Stage::Handshake { .. })));
     }
 
     #[test]
@@ -205,11 +207,14 @@ mod tests {
         let mut admission = Admission::new(10);
         let full = ConnectionAttempt { has_room: false, ..attempt("192.0.2.1", true) };
         let told = admission.judge(full);
-        assert!(matches!(told, Verdict::Accept(Stage::Refused(why)) if why.contains("memory")), "{told:?}");
-        assert_eq!(admission.judge(ConnectionAttempt { validated: false, ..full }), Verdict::Retry);
-        let Verdict::Accept(stage) = told else { unreachable!() };
+        assert!(
+            matches!(told, AdmissionVerdict::Accept(Stage::Refused(why)) if why.contains("memory")),
+            "{told:?}"
+        );
+        assert_eq!(admission.judge(ConnectionAttempt { validated: false, ..full }), AdmissionVerdict::Retry);
+        let AdmissionVerdict::Accept(stage) = told else { unreachable!() };
         (0..MAX_REFUSED).for_each(|_| admission.enter(stage, full.address));
-        assert_eq!(admission.judge(full), Verdict::Refuse);
+        assert_eq!(admission.judge(full), AdmissionVerdict::Refuse);
     }
 
     #[test]

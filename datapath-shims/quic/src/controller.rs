@@ -65,7 +65,7 @@ pub(crate) struct Origin {
     pub(crate) remote: SocketAddr,
     pub(crate) observer: Option<Observer>,
     /// The path in use.
-    path: Mutex<Weak<Path>>,
+    path: Mutex<Weak<ControlledPath>>,
 }
 
 impl Origin {
@@ -81,7 +81,7 @@ impl Origin {
 
 impl ControllerFactory for Origin {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let path = Arc::new(Path::new(Arc::clone(&self), now, current_mtu));
+        let path = Arc::new(ControlledPath::new(Arc::clone(&self), now, current_mtu));
         let mut at_work = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         // quinn keeps the old path as long as the new one may turn out to be unusable. Its flow has ended; if the path
         // comes back, it is another flow.
@@ -135,11 +135,11 @@ pub(crate) struct QuicController {
     acked: Acked,
     /// When the newest packet acknowledged by earlier frames was sent.
     newest: Option<Instant>,
-    path: Arc<Path>,
+    path: Arc<ControlledPath>,
 }
 
 /// The shared part, read by quinn and the driver, and the part for ACKs only.
-struct Path {
+struct ControlledPath {
     /// The congestion window, bytes, as quinn compares it.
     window: AtomicU64,
     /// The pacing rate, bytes per second; 0 for none.
@@ -148,10 +148,14 @@ struct Path {
     flow: Mutex<QuicFlow>,
 }
 
-impl Path {
-    fn new(origin: Arc<Origin>, now: Instant, mtu: u16) -> Path {
+impl ControlledPath {
+    fn new(origin: Arc<Origin>, now: Instant, mtu: u16) -> ControlledPath {
         let flow = QuicFlow::new(origin, now, mtu);
-        Path { window: AtomicU64::new(flow.allowed()), rate: AtomicU64::new(0), flow: Mutex::new(flow) }
+        ControlledPath {
+            window: AtomicU64::new(flow.allowed()),
+            rate: AtomicU64::new(0),
+            flow: Mutex::new(flow),
+        }
     }
 
     fn flow(&self) -> MutexGuard<'_, QuicFlow> {
@@ -447,7 +451,7 @@ impl QuicFlow {
 /// Largest memory of a flow beyond quinn's own, bytes; the engine keeps some hundred more for the agent.
 const MAX_FLOW_BYTES: usize = 16 << 10;
 const _: () = assert!(
-    size_of::<QuicController>() + size_of::<Path>() + MAX_STAMPS * size_of::<SendStamp>()
+    size_of::<QuicController>() + size_of::<ControlledPath>() + MAX_STAMPS * size_of::<SendStamp>()
         < MAX_FLOW_BYTES - 2048
 );
 

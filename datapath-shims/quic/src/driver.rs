@@ -1,7 +1,7 @@
 //! The connections of an endpoint and the next work of each, without sockets or clock.
 
 use crate::admission::{
-    Admission, ConnectionAttempt, HANDSHAKE_FOR, Stage, TOKEN_FOR, UNVALIDATED_FOR, Verdict,
+    Admission, AdmissionVerdict, ConnectionAttempt, HANDSHAKE_FOR, Stage, TOKEN_FOR, UNVALIDATED_FOR,
 };
 use crate::bucket::Bucket;
 use crate::budget::{Budget, Memory, PART_BYTES};
@@ -309,15 +309,15 @@ impl Driver {
         let validated = incoming.remote_address_validated();
         let attempt = ConnectionAttempt { address: remote.ip(), validated, has_room: self.budget.has_room() };
         let stage = match self.admission.judge(attempt) {
-            Verdict::Accept(stage) => stage,
-            Verdict::Retry => {
+            AdmissionVerdict::Accept(stage) => stage,
+            AdmissionVerdict::Retry => {
                 // A client whose address is not validated may always be asked to validate it.
                 if let Ok(transmit) = self.quic.retry(incoming, &mut reply) {
                     self.reply(transmit, reply);
                 }
                 return;
             }
-            Verdict::Refuse => {
+            AdmissionVerdict::Refuse => {
                 let refusal = self.quic.refuse(incoming, &mut reply);
                 return self.reply(refusal, reply);
             }

@@ -94,7 +94,7 @@ impl OurAgent {
     }
 
     /// The counters that `ccplane status` tells.
-    pub fn counters(&self) -> Result<Counters, BenchError> {
+    pub fn counters(&self) -> Result<AgentCounters, BenchError> {
         self.ask::<Status>("status").map(|status| status.counters)
     }
 
@@ -111,12 +111,12 @@ impl OurAgent {
 /// The part of `ccplane status --json` that is of use here.
 #[derive(Deserialize)]
 struct Status {
-    counters: Counters,
+    counters: AgentCounters,
 }
 
 /// Events that an agent has counted since its start.
 #[derive(Clone, Copy, Deserialize)]
-pub struct Counters {
+pub struct AgentCounters {
     pub flows_created: u64,
     pub flows_closed: u64,
     pub reports: u64,
@@ -124,10 +124,10 @@ pub struct Counters {
     pub dropped_events: u64,
 }
 
-impl Counters {
+impl AgentCounters {
     /// The events after `before`.
-    pub fn since(self, before: Counters) -> Counters {
-        Counters {
+    pub fn since(self, before: AgentCounters) -> AgentCounters {
+        AgentCounters {
             flows_created: self.flows_created - before.flows_created,
             flows_closed: self.flows_closed - before.flows_closed,
             reports: self.reports - before.reports,

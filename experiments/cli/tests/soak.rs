@@ -1,7 +1,7 @@
 //! The soak, for half a minute: what it starts runs, what it measures is there, and nothing is left.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_soak::{Config, Verdict, judge, run, table};
+use ccplane_soak::{Config, GrowthVerdict, judge, run, table};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,6 +29,6 @@ fn half_a_minute_leaves_nothing_and_grows_nowhere() {
     let counts = outcome.counts;
     assert!(counts.long_flows > 0 && counts.short_flows > 0 && counts.files > 0, "{counts:?}");
     assert!(outcome.samples.iter().any(|s| s.agent.is_some_and(|p| p.bpf_fds > 0) && s.pins > 0));
-    assert!(!judged.iter().any(|j| matches!(j.verdict, Verdict::Grows(_))));
+    assert!(!judged.iter().any(|j| matches!(j.verdict, GrowthVerdict::Grows(_))));
     assert_eq!(outcome.left, Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use crate::config::{Direction, LinkConfig};
 use crate::error::Result;
 use crate::half_link::Change;
 use crate::impair::Loss;
-use crate::link::Link;
+use crate::link::EmulatedLink;
 use crate::netns::Namespace;
 use crate::refusal::check_delay_us;
 use crate::shape::Shape;
@@ -36,7 +36,7 @@ const PREFIX_LEN: u8 = 30;
 #[derive(Debug)]
 pub struct Emulator {
     // Dropped in this order: the thread ends before its namespaces go.
-    link: Link,
+    link: EmulatedLink,
     sender: Namespace,
     receiver: Namespace,
 }
@@ -51,7 +51,7 @@ impl Emulator {
         let logs = config.create_logs()?;
         let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
         let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes(PREFIX_LEN));
-        let link = Link::start(
+        let link = EmulatedLink::start(
             config,
             logs,
             sender.run(end(Addresses::SENDER))??,

@@ -35,16 +35,16 @@ enum Command {
 
 /// A running link; dropping it stops the thread.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct EmulatedLink {
     commands: Sender<Command>,
     wake: Arc<EventFd>,
     stats: Arc<Mutex<LinkStats>>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-impl Link {
+impl EmulatedLink {
     /// Starts forwarding between the sender's and the receiver's device.
-    pub(crate) fn start(config: &LinkConfig, logs: Logs, sender: Tun, receiver: Tun) -> Result<Link> {
+    pub(crate) fn start(config: &LinkConfig, logs: Logs, sender: Tun, receiver: Tun) -> Result<EmulatedLink> {
         config.check()?;
         let clock = Clock::start()?;
         let halves = [
@@ -72,7 +72,7 @@ impl Link {
             .name("ccp-link".into())
             .spawn(move || forwarder.run())
             .map_err(Error::Thread)?;
-        Ok(Link { commands, wake, stats, thread: Some(thread) })
+        Ok(EmulatedLink { commands, wake, stats, thread: Some(thread) })
     }
 
     pub(crate) fn change(&self, direction: Direction, change: Change) -> Result<()> {
@@ -103,7 +103,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for EmulatedLink {
     fn drop(&mut self) {
         let _ = self.stop();
     }

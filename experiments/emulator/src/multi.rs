@@ -10,7 +10,7 @@ use crate::addresses::Addresses;
 use crate::config::{Direction, LinkConfig};
 use crate::error::{Context, Result};
 use crate::half_link::Change;
-use crate::link::Link;
+use crate::link::EmulatedLink;
 use crate::netlink::Netlink;
 use crate::netns::Namespace;
 use crate::refusal::check_range;
@@ -45,7 +45,7 @@ const FIRST_RULE: u32 = 1000;
 #[derive(Debug)]
 pub struct MultiPath {
     // Dropped in this order: the threads end before their namespaces go.
-    links: Vec<Link>,
+    links: Vec<EmulatedLink>,
     sender: Namespace,
     receiver: Namespace,
 }
@@ -66,7 +66,7 @@ impl MultiPath {
             let logs = config.create_logs()?;
             let near = sender.run(|| end(path, SENDER, RECEIVER, Side::Sender))??;
             let far = receiver.run(|| end(path, RECEIVER, SENDER, Side::Receiver))??;
-            links.push(Link::start(config, logs, near, far)?);
+            links.push(EmulatedLink::start(config, logs, near, far)?);
         }
         Ok(MultiPath { links, sender, receiver })
     }
@@ -108,7 +108,7 @@ impl MultiPath {
 
     /// Returns a snapshot of each path's counters.
     pub fn stats(&self) -> Vec<LinkStats> {
-        self.links.iter().map(Link::stats).collect()
+        self.links.iter().map(EmulatedLink::stats).collect()
     }
 
     /// Stops the links, flushes their logs and removes the namespaces; returns the last counters.
@@ -116,7 +116,7 @@ impl MultiPath {
     /// # Errors
     /// The first link that could not write its log, or what ended it before.
     pub fn stop(mut self) -> Result<Vec<LinkStats>> {
-        self.links.iter_mut().map(Link::stop).collect()
+        self.links.iter_mut().map(EmulatedLink::stop).collect()
     }
 }
 

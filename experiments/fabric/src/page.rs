@@ -3,7 +3,7 @@
 use crate::figures::{Figure, Interval, SizeClass};
 use crate::plan::{Contender, FabricPlan};
 use crate::record::Cell;
-use crate::wanted::{Verdict, ratio, values, verdicts};
+use crate::wanted::{PlanVerdict, ratio, values, verdicts};
 use ccplane_report::draw::{
     Axis, Entry, Figure as Drawing, Mark, Panel, Scale, Shape, Style, Weight, scene, svg,
 };
@@ -39,7 +39,7 @@ fn median_ms(
 pub fn text(plan: &FabricPlan, cells: &[Cell]) -> String {
     let mut text = String::new();
     for verdict in verdicts(plan, cells) {
-        let Verdict { what, found, at_most } = &verdict;
+        let PlanVerdict { what, found, at_most } = &verdict;
         let _ =
             writeln!(text, "{what}: {}, at most {at_most:.3}: {}", interval(Some(*found)), verdict.word());
     }
@@ -111,7 +111,7 @@ pub fn html(plan: &FabricPlan, cells: &[Cell], command: &str) -> String {
     );
     for verdict in verdicts(plan, cells) {
         let word = verdict.word();
-        let Verdict { what, found, at_most } = verdict;
+        let PlanVerdict { what, found, at_most } = verdict;
         let (what, ratio) = (escaped(&what), interval(Some(found)));
         let _ = writeln!(page, "<tr><td>{what}<td>{ratio}<td>{at_most:.3}<td class=\"{word}\">{word}</tr>");
     }

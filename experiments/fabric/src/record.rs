@@ -5,7 +5,7 @@ use crate::plan::{Contender, FabricPlan, Slot};
 use crate::play::Ran;
 use crate::trial::Outcome;
 use ccplane_results::{
-    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, Link, Measured,
+    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, LinkRecord, Measured,
     Outcome as OutcomeRecord, Plan as PlanRecord, Results, Run, SCHEMA_VERSION, Scenario,
 };
 use sha2::{Digest, Sha256};
@@ -91,7 +91,7 @@ fn scenario(plan: &FabricPlan, group: usize, load_percent: u32) -> Scenario {
     Scenario {
         name: scenario_name(plan, group, load_percent),
         parameters: parameters.map(|(key, value)| (key.to_owned(), value)).into(),
-        link: Link { description: plan.setting(), mtu_bytes: MTU_BYTES, ..Link::default() },
+        link: LinkRecord { description: plan.setting(), mtu_bytes: MTU_BYTES, ..LinkRecord::default() },
         traffic: format!("{} at {load_percent} % of each host's link", of.name(plan.kind)),
     }
 }

@@ -24,14 +24,14 @@ pub(crate) struct Wanted {
 
 /// A limit, and the ratio over all loads and repeats.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct PlanVerdict {
     /// The comparison in words.
     pub(crate) what: String,
     pub(crate) found: Interval,
     pub(crate) at_most: f64,
 }
 
-impl Verdict {
+impl PlanVerdict {
     pub(crate) fn is_met(&self) -> bool {
         self.found.value <= self.at_most
     }
@@ -79,7 +79,7 @@ pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
 }
 
 /// Returns the limits of all groups with what was found, as far as both contenders ran.
-pub(crate) fn verdicts(plan: &FabricPlan, cells: &[Cell]) -> Vec<Verdict> {
+pub(crate) fn verdicts(plan: &FabricPlan, cells: &[Cell]) -> Vec<PlanVerdict> {
     let mut all = Vec::new();
     for (n, group) in plan.groups.iter().enumerate() {
         for Wanted { of, against, class, at_most } in wanted(plan, group) {
@@ -87,7 +87,7 @@ pub(crate) fn verdicts(plan: &FabricPlan, cells: &[Cell]) -> Vec<Verdict> {
             let Some(found) = found else { continue };
             let (name, class) = (group.name(plan.kind), class.name());
             let what = format!("{name}: {} to {}, mean of flows {class}", of.name(), against.name());
-            all.push(Verdict { what, found, at_most });
+            all.push(PlanVerdict { what, found, at_most });
         }
     }
     all

@@ -15,6 +15,6 @@ mod model;
 pub use file::{RESULTS, Results, ResultsError, append, create, read, read_from, repair};
 pub use model::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, DatagramsUse, Datapath,
-    FabricFlows, FlowResult, Header, Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure,
+    FabricFlows, FlowResult, Header, Host, LinkRecord, LinkUse, Measured, Metric, Outcome, PaperFigure,
     Percentiles, Plan, Record, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
 };

@@ -158,14 +158,14 @@ pub struct Scenario {
     pub name: String,
     /// The values that a sweep gave it, by the plan's key: `link.rate_mbit` -> `24`.
     pub parameters: BTreeMap<String, String>,
-    pub link: Link,
+    pub link: LinkRecord,
     /// Its traffic in words: "4 bulk flows, 5 s apart".
     pub traffic: String,
 }
 
 /// The bottleneck of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Link {
+pub struct LinkRecord {
     /// In words: rate or trace, delay, queue, loss.
     pub description: String,
     /// Round-trip time of a packet that meets no queue, microseconds.

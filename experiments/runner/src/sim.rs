@@ -47,7 +47,7 @@ pub struct Simulation {
     /// Least that retransmission timeouts exceed the RTT by, microseconds.
     pub min_rto_us: u32,
     /// In order of their start.
-    pub flows: Vec<SimFlow>,
+    pub flows: Vec<SimulationFlow>,
     /// Traffic without congestion control beside them.
     pub cross: Vec<CrossConfig>,
     /// Changes of links, in order of time.
@@ -85,7 +85,7 @@ impl Simulation {
 
 /// A flow to simulate.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SimFlow {
+pub struct SimulationFlow {
     pub algorithm: String,
     /// The link that it crosses.
     pub link: u8,
@@ -140,10 +140,7 @@ pub struct Simulated {
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     #[error("{found} flows, at most {limit} are allowed")]
-    TooMany {
-        found: usize,
-        limit: usize,
-    },
+    TooMany { found: usize, limit: usize },
     /// An algorithm's program is refused.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -280,7 +277,7 @@ impl Jitters {
     }
 
     /// The links that a flow crosses, in order.
-    fn way(&self, flow: &SimFlow) -> Vec<u8> {
+    fn way(&self, flow: &SimulationFlow) -> Vec<u8> {
         let jitter = self.us.iter().position(|us| *us == flow.own.jitter_us);
         // More links than there are numbers for are refused by the network.
         let jitter = jitter.map(|n| u8::try_from(self.first_link + n).unwrap_or(u8::MAX));
@@ -290,7 +287,7 @@ impl Jitters {
 
 fn add(
     datapath: &mut SimDatapath,
-    flow: &SimFlow,
+    flow: &SimulationFlow,
     port: u16,
     simulation: &Simulation,
     jitters: &Jitters,
@@ -359,7 +356,7 @@ mod tests {
     fn simulation() -> Simulation {
         let rate = Capacity::Rate { bit_per_s: 12_000_000 };
         let link = LinkConfig::new(rate, 20_000_000, QueueLimit::Packets(60));
-        let flow = |algorithm: &str, start_us, stop_us| SimFlow {
+        let flow = |algorithm: &str, start_us, stop_us| SimulationFlow {
             algorithm: algorithm.to_owned(),
             link: 0,
             source: Source::Bulk,
@@ -432,7 +429,7 @@ mod tests {
     #[test]
     fn what_is_a_flows_own_is_not_the_others() {
         let mut simulation = simulation();
-        let other = SimFlow {
+        let other = SimulationFlow {
             start_us: 0,
             stop_us: None,
             algorithm: "reno".to_owned(),

@@ -16,7 +16,7 @@ mod verdict;
 
 pub use run::{Config, Counts, Outcome, run};
 pub use sample::{ProcessSample, Sample};
-pub use verdict::{BOUNDS, Bound, Judged, Per, Verdict, judge, table};
+pub use verdict::{BOUNDS, Bound, GrowthVerdict, Judged, Per, judge, table};
 
 use std::process::ExitStatus;
 

@@ -1,6 +1,6 @@
 //! `ccplane-soak`: see the library's page.
 
-use ccplane_soak::{Config, Verdict, judge, run, table};
+use ccplane_soak::{Config, GrowthVerdict, judge, run, table};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let judged = judge(&outcome.samples, outcome.took_s);
     println!("{:.0} s, seed {seed}: {:?}\n{}", outcome.took_s, outcome.counts, table(&judged));
     outcome.left.iter().for_each(|left| println!("LEFT: {left}"));
-    let grows = judged.iter().any(|j| matches!(j.verdict, Verdict::Grows(_)));
+    let grows = judged.iter().any(|j| matches!(j.verdict, GrowthVerdict::Grows(_)));
     if grows || !outcome.left.is_empty() || outcome.interrupted {
         ExitCode::FAILURE
     } else {

@@ -70,7 +70,7 @@ fn settled_agent(sample: &Sample) -> Option<f64> {
 
 /// The outcome of a quantity against its bound.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Verdict {
+pub enum GrowthVerdict {
     /// The samples do not show more growth than allowed.
     Holds(Slope),
     /// The 95 % interval lies above the allowed growth.
@@ -84,7 +84,7 @@ pub struct Judged {
     pub bound: &'static Bound,
     /// The first value that counts, the last one, and the largest.
     pub range: Option<(f64, f64, f64)>,
-    pub verdict: Verdict,
+    pub verdict: GrowthVerdict,
 }
 
 /// Holds the samples of a run of `duration_s` against every bound.
@@ -109,11 +109,11 @@ pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
         let range =
             values().next().zip(values().next_back()).map(|(a, b)| (a, b, values().fold(a, f64::max)));
         let verdict = match slope(&lives) {
-            None => Verdict::Unknown,
+            None => GrowthVerdict::Unknown,
             Some(slope) if slope.low > bound.per_hour && slope.low * hours(&lives) > bound.least => {
-                Verdict::Grows(slope)
+                GrowthVerdict::Grows(slope)
             }
-            Some(slope) => Verdict::Holds(slope),
+            Some(slope) => GrowthVerdict::Holds(slope),
         };
         Judged { bound, range, verdict }
     };
@@ -140,9 +140,9 @@ pub fn table(judged: &[Judged]) -> String {
         };
         let (first, last, most) = range.unwrap_or_default();
         let (slope, word) = match verdict {
-            Verdict::Holds(slope) => (Some(slope), "holds"),
-            Verdict::Grows(slope) => (Some(slope), "GROWS"),
-            Verdict::Unknown => (None, "too few samples"),
+            GrowthVerdict::Holds(slope) => (Some(slope), "holds"),
+            GrowthVerdict::Grows(slope) => (Some(slope), "GROWS"),
+            GrowthVerdict::Unknown => (None, "too few samples"),
         };
         let (median, interval) = slope.map_or(Default::default(), |s| {
             (format!("{:+.2}", s.median), format!("{:+.2} to {:+.2}", s.low, s.high))
@@ -192,14 +192,14 @@ mod tests {
 
     fn growing(samples: &[Sample]) -> Vec<&'static str> {
         let judged = judge(samples, 7200.0);
-        let grows = |j: &&Judged| matches!(j.verdict, Verdict::Grows(_));
+        let grows = |j: &&Judged| matches!(j.verdict, GrowthVerdict::Grows(_));
         judged.iter().filter(grows).map(|j| j.bound.name).collect()
     }
 
     #[test]
     fn what_does_not_grow_holds() {
         let judged = judge(&samples(|_| {}), 7200.0);
-        assert!(judged.iter().all(|j| matches!(j.verdict, Verdict::Holds(_))), "{}", table(&judged));
+        assert!(judged.iter().all(|j| matches!(j.verdict, GrowthVerdict::Holds(_))), "{}", table(&judged));
     }
 
     #[test]
@@ -220,12 +220,12 @@ mod tests {
         let grows = |s: &mut Sample| s.server.as_mut().unwrap().rss_kib += s.at_s as u64 * 20;
         let all = samples(grows);
         let short = judge(&all[..12], 120.0);
-        assert!(!short.iter().any(|j| matches!(j.verdict, Verdict::Grows(_))), "{}", table(&short));
+        assert!(!short.iter().any(|j| matches!(j.verdict, GrowthVerdict::Grows(_))), "{}", table(&short));
         assert_eq!(growing(&all), ["QUIC server: memory"]);
     }
 
     #[test]
     fn no_samples_prove_nothing() {
-        assert!(judge(&[], 7200.0).iter().all(|j| j.verdict == Verdict::Unknown));
+        assert!(judge(&[], 7200.0).iter().all(|j| j.verdict == GrowthVerdict::Unknown));
     }
 }

@@ -24,7 +24,7 @@ const MAX_BACKLOG_BYTES: usize = 16 << 20;
 /// A socket or device, and perhaps rings beside it, over which all goes then. A socket's queue holds few datagrams (`net.unix.max_dgram_qlen`, often 10), fewer than the commands that a burst
 /// of new flows takes. What must arrive waits here until there is room.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PeerLink {
     carrier: Box<dyn Carrier>,
     ring: Option<End>,
     /// The datagram in the making.
@@ -35,13 +35,13 @@ pub(super) struct Link {
     backlog_bytes: usize,
 }
 
-impl Link {
-    pub(super) fn new(socket: Arc<Socket>, to: UnixAddr) -> Link {
-        Link::over(Box::new(SocketTo { socket, to }))
+impl PeerLink {
+    pub(super) fn new(socket: Arc<Socket>, to: UnixAddr) -> PeerLink {
+        PeerLink::over(Box::new(SocketTo { socket, to }))
     }
 
-    pub(super) fn over(carrier: Box<dyn Carrier>) -> Link {
-        Link {
+    pub(super) fn over(carrier: Box<dyn Carrier>) -> PeerLink {
+        PeerLink {
             carrier,
             ring: None,
             buffer: Vec::new(),

@@ -5,7 +5,7 @@ use ccplane_wire::DecodeError;
 
 use super::HubOptions;
 use super::carrier::Carrier;
-use super::link::Link;
+use super::link::PeerLink;
 use super::v2::{self, V2Peer};
 
 /// A conversation with one datapath, whose messages its owner brings in.
@@ -35,7 +35,7 @@ impl LonePeer {
         options: &HubOptions,
     ) -> Result<LonePeer, GreetError> {
         let said = v2::hello(hello)?.ok_or(GreetError::NoHello)?;
-        V2Peer::welcome(Link::over(carrier), &said, options).map(LonePeer).ok_or(GreetError::NotWelcome)
+        V2Peer::welcome(PeerLink::over(carrier), &said, options).map(LonePeer).ok_or(GreetError::NotWelcome)
     }
 
     /// Takes frames that it sent.

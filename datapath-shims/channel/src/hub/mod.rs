@@ -24,7 +24,7 @@ use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{MAGIC, MAX_FRAME_BYTES, TurnedAway};
 use kernel_ccp::Brought;
 pub use kernel_ccp::{KernelLink, KernelLinkError};
-use link::Link;
+use link::PeerLink;
 pub use lone::{GreetError, LonePeer};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -470,10 +470,10 @@ impl Hub {
         }
         // A sender is remembered only after a datagram that parses.
         let link = match from {
-            Address::Unix(to) => Link::new(Arc::clone(&self.socket), to),
+            Address::Unix(to) => PeerLink::new(Arc::clone(&self.socket), to),
             Address::Kernel { link, port } => {
                 let Some(link) = self.links.get(link) else { return Ok(()) };
-                Link::over(link.carrier(port))
+                PeerLink::over(link.carrier(port))
             }
         };
         let mut peer = V1Peer::new(link);
@@ -489,7 +489,7 @@ impl Hub {
         from: UnixAddr,
         changes: &mut Vec<Change>,
     ) -> Result<(), Malformed> {
-        let mut link = Link::new(Arc::clone(&self.socket), from);
+        let mut link = PeerLink::new(Arc::clone(&self.socket), from);
         if let Some(hello) = v2::hello(datagram)? {
             if let Err(full) = self.check_room(Address::Unix(from)) {
                 let limit = u32::try_from(self.options.max_peers).unwrap_or(u32::MAX);

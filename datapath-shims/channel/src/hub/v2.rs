@@ -6,7 +6,7 @@
 //! was asked for ([`Slots`]), and looked at with every heartbeat. Its list of flows makes up for what
 //! was lost of their starts and ends.
 
-use super::link::{Inbox, Link};
+use super::link::{Inbox, PeerLink};
 use super::slots::Slots;
 use super::{HubOptions, Malformed};
 use crate::{End, RING_BYTES, Record};
@@ -34,7 +34,7 @@ const MAX_FLOWS: usize = 1 << 20;
 /// A conversation with one datapath, from its HELLO on.
 #[derive(Debug)]
 pub(super) struct V2Peer {
-    link: Link,
+    link: PeerLink,
     capabilities: Capabilities,
     inbox: Inbox,
     programs: Programs<Option<u32>>,
@@ -86,7 +86,7 @@ impl V2Flow {
 
 impl V2Peer {
     /// Answers a HELLO. `None` when the datapath had to be turned away.
-    pub(super) fn welcome(mut link: Link, hello: &Hello<'_>, options: &HubOptions) -> Option<V2Peer> {
+    pub(super) fn welcome(mut link: PeerLink, hello: &Hello<'_>, options: &HubOptions) -> Option<V2Peer> {
         let minor = match negotiate(&hello.minors, &(0..=MINOR)) {
             Ok(minor) => minor,
             Err(reason) => {
@@ -494,7 +494,7 @@ pub(super) fn hello(datagram: &[u8]) -> Result<Option<Hello<'_>>, DecodeError> {
 }
 
 /// Tells a datapath that it is not served, and why.
-pub(super) fn turn_away(link: &mut Link, reason: TurnedAway) {
+pub(super) fn turn_away(link: &mut PeerLink, reason: TurnedAway) {
     warn!(%reason, "a datapath was turned away");
     if let Err(error) = send(link, &ToDatapath::TurnedAway(reason), 0) {
         debug!(%error, "turn a datapath away");
@@ -502,18 +502,18 @@ pub(super) fn turn_away(link: &mut Link, reason: TurnedAway) {
 }
 
 /// Tells a datapath that is not known, perhaps since before a restart of the agent, to introduce itself.
-pub(super) fn ask_for_hello(link: &mut Link) {
+pub(super) fn ask_for_hello(link: &mut PeerLink) {
     let bye = ToDatapath::Bye { reason: ByeReason::Protocol, text: "say HELLO first" };
     if let Err(error) = send(link, &bye, 0) {
         debug!(%error, "ask a datapath for its HELLO");
     }
 }
 
-fn send(link: &mut Link, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
+fn send(link: &mut PeerLink, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
     link.send(|out| message.encode(request, out))
 }
 
-fn send_surely(link: &mut Link, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
+fn send_surely(link: &mut PeerLink, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
     link.send_surely(|out| message.encode(request, out))
 }
 

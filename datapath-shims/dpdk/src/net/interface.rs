@@ -100,7 +100,7 @@ impl Drops {
 
 /// The route to a destination.
 #[derive(Debug, Clone)]
-pub enum Path {
+pub enum NextHop {
     /// The route is resolved: datagrams get these headers.
     Open(Headers),
     /// The next hop is being resolved: datagrams with these headers wait ([`Interface::hold`]).
@@ -275,10 +275,17 @@ impl Interface {
     }
 
     /// Finds the route from a local port to `to`; from `source` if that is a local address.
-    pub fn path(&mut self, source: Option<IpAddr>, port: u16, to: SocketAddr, ecn: u8, now: Instant) -> Path {
+    pub fn path(
+        &mut self,
+        source: Option<IpAddr>,
+        port: u16,
+        to: SocketAddr,
+        ecn: u8,
+        now: Instant,
+    ) -> NextHop {
         let none = |drops: &mut Drops| {
             drops.no_route += 1;
-            Path::None
+            NextHop::None
         };
         let hop = if !is_host(to.ip()) || self.owns(to.ip()) { None } else { self.next_hop(to.ip()) };
         let source = source
@@ -290,8 +297,8 @@ impl Interface {
         let offload = if found.is_some() { self.config.offload } else { Offload::default() };
         let stations = [self.config.mac, found.unwrap_or(Mac([0; 6]))];
         match (Headers::new(stations, SocketAddr::new(source, port), to, ecn, offload), found) {
-            (Some(headers), Some(_)) => Path::Open(headers),
-            (Some(headers), None) => Path::Waits(hop, headers),
+            (Some(headers), Some(_)) => NextHop::Open(headers),
+            (Some(headers), None) => NextHop::Waits(hop, headers),
             (None, _) => none(&mut self.drops),
         }
     }

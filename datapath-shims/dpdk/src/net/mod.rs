@@ -10,5 +10,5 @@ mod mac;
 pub mod neighbour;
 mod sum;
 
-pub use interface::{ConfigError, Drops, Interface, InterfaceConfig, Path};
+pub use interface::{ConfigError, Drops, Interface, InterfaceConfig, NextHop};
 pub use mac::{Mac, MacError};

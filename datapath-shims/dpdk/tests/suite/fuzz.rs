@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_dpdk::net::frame::{self, Frame, Headers, Offload, Verified};
 use ccplane_dpdk::net::neighbour::{MAX_NEIGHBOURS, MAX_WAITING_ALL};
-use ccplane_dpdk::net::{Interface, InterfaceConfig, Mac, Path};
+use ccplane_dpdk::net::{Interface, InterfaceConfig, Mac, NextHop};
 use ccplane_testing::fuzz::{Fuzz, shape};
 use etherparse::ArpOperation;
 
@@ -67,7 +67,7 @@ fn check(interface: &mut Interface, bytes: &[u8], now: Instant) {
     if let Ok(Frame::Datagram(datagram)) = interface.receive(bytes, verified, now) {
         assert!(datagram.payload.len() < bytes.len());
         let back = interface.path(Some(datagram.destination.ip()), 7, datagram.source, 3, now);
-        if let Path::Waits(hop, headers) = back {
+        if let NextHop::Waits(hop, headers) = back {
             interface.hold(hop, &headers, datagram.payload);
         }
     }
@@ -119,7 +119,7 @@ fn a_flood_of_neighbours() {
         );
         check(&mut interface, &frame, now);
         let to = SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a02_0000 + n)), 7);
-        if let Path::Waits(hop, headers) = interface.path(None, 7, to, 0, now) {
+        if let NextHop::Waits(hop, headers) = interface.path(None, 7, to, 0, now) {
             interface.hold(hop, &headers, &[0; 1000]);
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Read, read_udp, write_udp};
 use ccplane_dpdk::net::frame::{self, Dropped, Frame, Headers, Offload, Resolution, Verified};
-use ccplane_dpdk::net::{ConfigError, Interface, InterfaceConfig, Mac, Path};
+use ccplane_dpdk::net::{ConfigError, Interface, InterfaceConfig, Mac, NextHop};
 use etherparse::ArpOperation;
 use proptest::prelude::*;
 use smoltcp::phy::ChecksumCapabilities;
@@ -242,17 +242,17 @@ fn carry(from: &mut Interface, to: &mut Interface, now: Instant) -> Vec<Vec<u8>>
 
 fn send(from: &mut Interface, to: SocketAddr, payload: &[u8], now: Instant) -> Option<Vec<u8>> {
     match from.path(None, 1000, to, 2, now) {
-        Path::Open(headers) => {
+        NextHop::Open(headers) => {
             let mut frame = vec![0; 2048];
             let len = headers.write(payload, &mut frame)?;
             frame.truncate(len);
             Some(frame)
         }
-        Path::Waits(hop, headers) => {
+        NextHop::Waits(hop, headers) => {
             from.hold(hop, &headers, payload);
             None
         }
-        Path::None => panic!("no route to {to}"),
+        NextHop::None => panic!("no route to {to}"),
     }
 }
 
@@ -306,7 +306,7 @@ fn the_gateway_takes_what_is_not_on_the_link() {
         sender: Some((IpAddr::from([10, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 1]))),
     };
     assert_eq!(parsed(&asked), Ok(Frame::Resolution(expected)));
-    let mut nowhere = |to: &str| matches!(a.path(None, 1, to.parse().unwrap(), 0, now), Path::None);
+    let mut nowhere = |to: &str| matches!(a.path(None, 1, to.parse().unwrap(), 0, now), NextHop::None);
     // No gateway of that family; groups; ourselves; nobody.
     for to in ["[2001:db8::1]:7", "224.0.0.1:7", "255.255.255.255:7", "10.0.0.1:7", "0.0.0.0:7"] {
         assert!(nowhere(to), "{to}");
@@ -327,8 +327,8 @@ fn permanent_neighbours_are_not_asked_for() {
 fn a_datagram_longer_than_the_link_carries_is_dropped() {
     let (mut a, now) = (interface(1), Instant::now());
     a.receive(&advertised(2), Verified::default(), now).unwrap();
-    let Path::Waits(_, v4) = a.path(None, 1, "10.0.0.2:7".parse().unwrap(), 0, now) else { panic!() };
-    let Path::Waits(_, v6) = a.path(None, 1, "[fd00::2]:7".parse().unwrap(), 0, now) else { panic!() };
+    let NextHop::Waits(_, v4) = a.path(None, 1, "10.0.0.2:7".parse().unwrap(), 0, now) else { panic!() };
+    let NextHop::Waits(_, v6) = a.path(None, 1, "[fd00::2]:7".parse().unwrap(), 0, now) else { panic!() };
     assert_eq!(a.max_payload_bytes(), 1452);
     assert!(a.fits(&v4, &[0; 1472]) && a.fits(&v6, &[0; 1452]));
     assert!(!a.fits(&v4, &[0; 1473]) && !a.fits(&v6, &[0; 1453]));

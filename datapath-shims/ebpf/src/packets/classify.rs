@@ -1,6 +1,8 @@
 //! Assembles the classifier: it finds a packet's flow, and either marks the packet as was decided or has the flow's program decide.
 
-use super::header::{CB_LINK, CTX, Link, Output, REDIRECTED, TP, exit_next, read_tcp_header, skb, stamp};
+use super::header::{
+    CB_LINK, CTX, HeaderOffset, Output, REDIRECTED, TP, exit_next, read_tcp_header, skb, stamp,
+};
 use super::layout::{flow, page};
 use super::lifecycle::{NOW, TCP_ESTABLISHED, begin};
 use super::maps::PacketMaps;
@@ -79,7 +81,7 @@ pub fn classifier(
     asm.load(Size::B8, R::R2, REC, flow::DECIDE_AT as i16);
     asm.jump_if(BEFORE, Cond::Ge, R::R2, decide);
     asm.bind(apply);
-    stamp(&mut asm, output, Link::Bytes(link_bytes));
+    stamp(&mut asm, output, HeaderOffset::Bytes(link_bytes));
     asm.bind(out);
     exit_next(&mut asm);
     rare_cases(&mut asm, k, maps, output, &labels);

@@ -64,7 +64,7 @@ pub struct Output {
 
 /// The place where the network header begins.
 #[derive(Clone, Copy, Debug)]
-pub enum Link {
+pub enum HeaderOffset {
     /// After so many bytes.
     Bytes(u32),
     /// The dispatcher has left the length in the control block.
@@ -74,11 +74,11 @@ pub enum Link {
 /// Offset of the control block's word that holds the length of the link header.
 pub const CB_LINK: i16 = skb::CB + 4;
 
-impl Link {
+impl HeaderOffset {
     fn load(self, asm: &mut Asm, to: R) {
         match self {
-            Link::Bytes(bytes) => asm.mov_imm(to, bytes.into()),
-            Link::InControlBlock => {
+            HeaderOffset::Bytes(bytes) => asm.mov_imm(to, bytes.into()),
+            HeaderOffset::InControlBlock => {
                 asm.load(Size::B4, to, CTX, CB_LINK);
                 asm.alu_imm(Alu::And, to, LINK_MASK);
             }
@@ -128,7 +128,7 @@ pub fn read_tcp_header(asm: &mut Asm, none: Label) {
 }
 
 /// Emits what the record says onto the packet, and the end of the classifier.
-pub fn stamp(asm: &mut Asm, output: &Output, link: Link) {
+pub fn stamp(asm: &mut Asm, output: &Output, link: HeaderOffset) {
     if output.dscp || output.flow_label {
         write_header(asm, output, link);
     }
@@ -167,7 +167,7 @@ pub fn stamp(asm: &mut Asm, output: &Output, link: Link) {
 }
 
 /// Emits code point and flow label into the packet's header; R0-R5 are lost.
-fn write_header(asm: &mut Asm, output: &Output, link: Link) {
+fn write_header(asm: &mut Asm, output: &Output, link: HeaderOffset) {
     /// Registers of the header, of its first word before and after.
     const HEADER: R = R::R2;
     const BEFORE: R = R::R4;
@@ -221,7 +221,7 @@ fn write_header(asm: &mut Asm, output: &Output, link: Link) {
 }
 
 /// Emits the code point of an IPv4 header at R2, with its checksum; jumps to `same` if it is there already.
-fn write_dscp_v4(asm: &mut Asm, link: Link, same: Label) {
+fn write_dscp_v4(asm: &mut Asm, link: HeaderOffset, same: Label) {
     // The first two bytes as one number: the lower one is version and length, the other one the class.
     asm.load(Size::B2, R::R4, R::R2, 0);
     asm.load(Size::B4, R::R5, REC, flow::DSCP as i16);
@@ -253,7 +253,7 @@ fn write_dscp_v4(asm: &mut Asm, link: Link, same: Label) {
 }
 
 /// Emits the copy of `bytes` from the stack to the network header.
-fn store_header(asm: &mut Asm, link: Link, bytes: i32) {
+fn store_header(asm: &mut Asm, link: HeaderOffset, bytes: i32) {
     asm.mov(R::R1, CTX);
     link.load(asm, R::R2);
     asm.mov(R::R3, R::R10);

@@ -1,6 +1,6 @@
 //! The [`Host`] in which compiled programs decide about packets.
 
-use super::header::{CTX, Link, Output, exit_next, read_tcp_header, skb, stamp};
+use super::header::{CTX, HeaderOffset, Output, exit_next, read_tcp_header, skb, stamp};
 use super::layout::{flow, path};
 use super::maps::PacketMaps;
 use super::measure::FRESH_US;
@@ -100,7 +100,7 @@ impl Host for PacketHost<'_> {
     }
 
     fn leave(&self, asm: &mut Asm) {
-        stamp(asm, &self.output, Link::InControlBlock);
+        stamp(asm, &self.output, HeaderOffset::InControlBlock);
     }
 }
 

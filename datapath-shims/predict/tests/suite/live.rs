@@ -3,7 +3,7 @@
 use crate::support::{INPUTS, inputs, portfolio, request, server};
 use ccplane_predict::load::{self, Load, Pace};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply};
-use ccplane_predict::{Choice, Counters, Key, Notice, Refusal, Server, Service, State, sockets, uring};
+use ccplane_predict::{Choice, Key, Notice, Refusal, Server, ServerCounters, Service, State, sockets, uring};
 use ccplane_testing::{skipped, wait_for};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -26,7 +26,7 @@ fn beside(
     server: Server,
     address: &str,
     client: impl FnOnce(&UdpSocket, &ccplane_predict::Remote),
-) -> Option<(Vec<u8>, Counters)> {
+) -> Option<(Vec<u8>, ServerCounters)> {
     let socket = UdpSocket::bind(address).unwrap();
     let asking = UdpSocket::bind(address).unwrap();
     asking.connect(socket.local_addr().unwrap()).unwrap();

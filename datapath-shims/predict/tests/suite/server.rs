@@ -4,7 +4,7 @@ use crate::support::{CLASSES, INPUTS, ask, below, inputs, portfolio, request, rn
 use ccplane_bandit::integer::Weights;
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
 use ccplane_predict::{
-    Choice, Counters, Ending, Key, Portfolio, Refusal, Server, ServerError, State, Token, WINDOW,
+    Choice, Ending, Key, Portfolio, Refusal, Server, ServerCounters, ServerError, State, Token, WINDOW,
 };
 use rand_core::RngCore;
 
@@ -58,8 +58,8 @@ fn answers_and_weights_are_those_of_a_bandit_fed_by_hand() {
     }
 }
 
-fn counters(requests: u64, right: u64, wrong: u64) -> Counters {
-    Counters { requests, right, wrong, ..Counters::default() }
+fn counters(requests: u64, right: u64, wrong: u64) -> ServerCounters {
+    ServerCounters { requests, right, wrong, ..ServerCounters::default() }
 }
 
 /// Sends what is to be refused; nothing else may come of it than its being counted.
@@ -142,7 +142,7 @@ fn tokens_that_are_forged_or_used_change_nothing() {
         refused(&mut server, &strange, reason);
     }
     tell(&mut server, &feedback);
-    assert_eq!(*server.counters(), Counters { right: 1, ..*server.counters() });
+    assert_eq!(*server.counters(), ServerCounters { right: 1, ..*server.counters() });
     for _ in 0..3 {
         refused(&mut server, &feedback, Refusal::Repeated);
     }

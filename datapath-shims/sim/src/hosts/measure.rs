@@ -99,7 +99,7 @@ struct PathsKey {
 
 /// One path as a host's flows find it.
 #[derive(Clone, Copy, Default, Debug)]
-struct Path {
+struct MeasuredPath {
     srtt_us: u64,
     /// When it was measured last, microseconds; 0 for never.
     at_us: u64,
@@ -123,7 +123,7 @@ pub(crate) struct PathSample {
 #[derive(Default, Debug)]
 pub(super) struct Paths {
     index: BTreeMap<PathsKey, usize>,
-    paths: Vec<[Path; MAX_PATHS]>,
+    paths: Vec<[MeasuredPath; MAX_PATHS]>,
 }
 
 impl Paths {

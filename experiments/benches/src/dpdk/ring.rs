@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ccplane_alg::Algorithm;
 use ccplane_algs::RENO;
 use ccplane_dpdk::net::frame::{Datagram, Frame, Headers, Offload, Verified};
-use ccplane_dpdk::net::{Interface, InterfaceConfig, Mac, Path};
+use ccplane_dpdk::net::{Interface, InterfaceConfig, Mac, NextHop};
 use ccplane_dpdk::{DpdkWire, MAX_SEGMENTS, Port, PortName, PortOptions};
 use ccplane_quic::Wire;
 use ccplane_quic::quinn_proto::Transmit;
@@ -188,7 +188,7 @@ impl Shim {
         };
         let mut ends = [end((at, macs[0]), (peer, macs[1]))?, end((peer, macs[1]), (at, macs[0]))?];
         let to = SocketAddr::new(peer, UDP_PORT);
-        let Path::Open(headers) = ends[0].path(None, UDP_PORT, to, 0, Instant::now()) else {
+        let NextHop::Open(headers) = ends[0].path(None, UDP_PORT, to, 0, Instant::now()) else {
             return Err(missing("a permanent neighbour is not known"));
         };
         Ok(Shim { ends, headers, payload: vec![7; PAYLOAD_BYTES], frame: vec![0; 2 * PAYLOAD_BYTES] })

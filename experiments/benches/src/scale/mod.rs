@@ -10,7 +10,7 @@ use ccplane_contract::{FlowStats, Mode};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 
-use crate::agent::{Counters, OurAgent};
+use crate::agent::{AgentCounters, OurAgent};
 use crate::error::BenchError;
 use crate::figure::{Figure, Pair, in_turn, percentile};
 use crate::processor;
@@ -147,7 +147,7 @@ impl Lab {
     }
 
     /// Also returns what the agent counted meanwhile, and the proof that our program steered all flows.
-    fn ours(&self, flows: usize) -> Result<(Cost, Counters, Proof), BenchError> {
+    fn ours(&self, flows: usize) -> Result<(Cost, AgentCounters, Proof), BenchError> {
         let crowd = self.open(&self.agent.options.name, flows)?;
         crowd.run(|| {
             until("every flow runs its program", || Ok(self.steered()?.len() == flows))?;
@@ -197,7 +197,7 @@ impl Lab {
     fn until_empty(&self) -> Result<(), BenchError> {
         let (mut before, mut alike) = (0, 0);
         until("all flows have left the agent", || {
-            let Counters { flows_created, flows_closed, .. } = self.agent.counters()?;
+            let AgentCounters { flows_created, flows_closed, .. } = self.agent.counters()?;
             alike = if flows_created == flows_closed && flows_created == before { alike + 1 } else { 0 };
             before = flows_created;
             Ok(alike >= LOOKS_ALIKE)

@@ -7,11 +7,11 @@ use ccplane_alg::Algorithm;
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_results::{
-    AgentUse, Contender, Datapath, FlowResult, Header, Link, Measured, Outcome, Plan, Results, Run,
+    AgentUse, Contender, Datapath, FlowResult, Header, LinkRecord, Measured, Outcome, Plan, Results, Run,
     SCHEMA_VERSION,
 };
 use ccplane_runner::host;
-use ccplane_runner::sim::{self, OwnPath, SimFlow, SimulateError, Simulation};
+use ccplane_runner::sim::{self, OwnPath, SimulateError, Simulation, SimulationFlow};
 use ccplane_sim::{Source, Stack};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -120,8 +120,8 @@ fn scenario(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenari
     Ok(Scenario { simulation, link, shared, flow_names })
 }
 
-fn bulk_flow(algorithm: &str, link: u8) -> SimFlow {
-    SimFlow {
+fn bulk_flow(algorithm: &str, link: u8) -> SimulationFlow {
+    SimulationFlow {
         algorithm: algorithm.to_owned(),
         link,
         source: Source::Bulk,
@@ -161,7 +161,7 @@ fn rate_or_trace(args: &SimArgs) -> String {
 }
 
 /// Describes the link for results.
-fn link(args: &SimArgs, scenario: &Scenario) -> Link {
+fn link(args: &SimArgs, scenario: &Scenario) -> LinkRecord {
     let capacity = match &scenario.link.capacity {
         Capacity::Rate { bit_per_s } | Capacity::Slots { bit_per_s } => vec![(0, *bit_per_s)],
         Capacity::Trace { trace, repeat } => {
@@ -169,7 +169,7 @@ fn link(args: &SimArgs, scenario: &Scenario) -> Link {
         }
     };
     let step = |(t_ms, capacity_bps)| ccplane_results::Capacity { t_ms, capacity_bps };
-    Link {
+    LinkRecord {
         description: format!(
             "{}, {} ms each way, queue {} packets, loss {}",
             rate_or_trace(args),
@@ -185,7 +185,7 @@ fn link(args: &SimArgs, scenario: &Scenario) -> Link {
 }
 
 /// Turns the flows into a plan's results: a contender for each algorithm, the others beside it where all share the link.
-fn results(args: &SimArgs, scenario: &Scenario, link: Link, flows: &[Simulated]) -> Results {
+fn results(args: &SimArgs, scenario: &Scenario, link: LinkRecord, flows: &[Simulated]) -> Results {
     let link_name = rate_or_trace(args);
     let share =
         if scenario.shared { "All flows share one link." } else { "Each flow has a link of its own." };
@@ -255,7 +255,7 @@ fn measured(name: &str, shared: bool, flows: &[Simulated]) -> Measured {
     }
 }
 
-fn line(simulated: &Simulated, link: &Link, duration_ms: u64) -> Line {
+fn line(simulated: &Simulated, link: &LinkRecord, duration_ms: u64) -> Line {
     let flow = &simulated.flow;
     let ends = link.capacity.iter().skip(1).map(|c| c.t_ms).chain([duration_ms]);
     let steps = link.capacity.iter().zip(ends);

@@ -28,7 +28,7 @@ use crate::addresses::Addresses;
 use crate::block::Block;
 use crate::config::LinkConfig;
 use crate::error::{Context, Error, Result};
-use crate::link::Link;
+use crate::link::EmulatedLink;
 use crate::netlink::Netlink;
 use crate::netns::Namespace;
 use crate::tun::{self, Tun};
@@ -95,7 +95,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let watcher = Watcher::start(watched)?;
     let outside_tun = Tun::create(OUTSIDE_DEVICE, &outside.with_prefixes(block.prefix_len()))?;
     let inside_tun = namespace.run(|| inside_device(outside, inside))??;
-    let mut running = Link::start(&link, logs, inside_tun, outside_tun)?;
+    let mut running = EmulatedLink::start(&link, logs, inside_tun, outside_tun)?;
     let base = match env::var(BASE_VARIABLE) {
         Ok(base) if !fresh => base,
         _ => outside.v4.to_string(),

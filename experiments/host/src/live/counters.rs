@@ -15,7 +15,7 @@ const USUAL_HERTZ: i64 = 100;
 
 /// Counts since boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct HostCounters {
     busy_ticks: u64,
     softirq_ticks: u64,
     interrupts: u64,
@@ -26,13 +26,13 @@ pub(super) struct Counters {
     drops: u64,
 }
 
-impl Counters {
+impl HostCounters {
     /// Reads the counters; those of the interface as its namespace shows it.
-    pub(super) fn read(machine: &Machine, interface: &str) -> Result<Counters, Fault> {
+    pub(super) fn read(machine: &Machine, interface: &str) -> Result<HostCounters, Fault> {
         let text = |path: &'static str| {
             machine.read(path).map_err(|source: io::Error| Fault::Counter { path, source })
         };
-        let mut counters = Counters::default();
+        let mut counters = HostCounters::default();
         counters.of_stat(&text(STAT)?);
         counters.softirqs = net_rx(&text(SOFTIRQS)?);
         counters.of_softnet(&text(SOFTNET)?);
@@ -68,7 +68,7 @@ impl Counters {
     }
 
     /// Adds to a sample what was counted since `before`.
-    pub(super) fn since(self, before: Counters, sample: &mut Sample) {
+    pub(super) fn since(self, before: HostCounters, sample: &mut Sample) {
         let clock = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
         let hertz = u64::try_from(clock.unwrap_or(USUAL_HERTZ)).unwrap_or(1).max(1);
         let us = |now: u64, before: u64| now.saturating_sub(before) * US_PER_S / hertz;
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn the_kernels_tables_are_read() {
-        let mut counters = Counters::default();
+        let mut counters = HostCounters::default();
         counters.of_stat("cpu  10 1 20 300 4 5 6 7 0 0\ncpu0 1 1 1 1\nintr 900 1 2\nctxt 77\n");
         counters.of_softnet("0000000a 00000001 00000002 0 0 0 0 0 0 00000010 0\n0000000b 00000001 00000000 0 0 0 0 0 0 00000001\n");
-        let expected = Counters {
+        let expected = HostCounters {
             busy_ticks: 42,
             softirq_ticks: 6,
             interrupts: 900,
@@ -112,21 +112,21 @@ mod tests {
         assert_eq!(counters, expected);
         assert_eq!(net_rx("      CPU0  CPU1\n  NET_TX: 1 2\n  NET_RX: 30 12\n"), 42);
         let mut sample = Sample::default();
-        counters.since(Counters::default(), &mut sample);
+        counters.since(HostCounters::default(), &mut sample);
         assert_eq!((sample.interrupts, sample.drops, sample.softirq_us % 10_000), (900, 2, 0));
     }
 
     #[test]
     fn what_is_no_table_counts_nothing() {
-        let mut counters = Counters::default();
+        let mut counters = HostCounters::default();
         counters.of_stat("nonsense");
         counters.of_softnet("\nx y z\n");
-        assert_eq!((counters, net_rx("NET_RX:")), (Counters::default(), 0));
+        assert_eq!((counters, net_rx("NET_RX:")), (HostCounters::default(), 0));
     }
 
     #[test]
     fn this_machine_has_them() {
-        let counters = Counters::read(&Machine::this(), "lo").unwrap();
+        let counters = HostCounters::read(&Machine::this(), "lo").unwrap();
         assert!(counters.busy_ticks > 0 && counters.interrupts > 0 && counters.softirqs > 0, "{counters:?}");
     }
 }

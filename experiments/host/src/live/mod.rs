@@ -25,7 +25,7 @@ use crate::sample::Sample;
 use crate::space::{Cell, Role, Space, nth_after};
 use crate::subject::{Fault, Subject};
 use crate::topology::Topology;
-use counters::Counters;
+use counters::HostCounters;
 use knobs::Knobs;
 pub use knobs::{BadKnob, KnobError, WantedKnob};
 pub use perf::PerfError;
@@ -290,8 +290,8 @@ impl LiveHost {
         self.check_link().err().unwrap_or(fault)
     }
 
-    fn counters(&self) -> Result<Counters, Fault> {
-        let read = self.rig.inside(|machine| Counters::read(machine, &self.rig.interface));
+    fn counters(&self) -> Result<HostCounters, Fault> {
+        let read = self.rig.inside(|machine| HostCounters::read(machine, &self.rig.interface));
         read.map_err(|error| Fault::Lost { interface: self.rig.interface.clone(), why: error.to_string() })?
     }
 

@@ -40,7 +40,7 @@ impl Token {
 
 /// The answer that a request gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum RequestVerdict {
     /// The page itself.
     Page,
     /// The data that the page shows, as JSON.
@@ -84,29 +84,29 @@ impl Guard {
     }
 
     /// Judges a request.
-    pub fn judge<B>(&self, request: &Request<B>) -> Verdict {
+    pub fn judge<B>(&self, request: &Request<B>) -> RequestVerdict {
         let headers = request.headers();
         if !self.is_host(text(headers.get(HOST))) {
-            return Verdict::WrongHost;
+            return RequestVerdict::WrongHost;
         }
         if headers.get(ORIGIN).is_some_and(|origin| !self.is_origin(text(Some(origin)))) {
-            return Verdict::WrongOrigin;
+            return RequestVerdict::WrongOrigin;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Verdict::NotAllowed;
+            return RequestVerdict::NotAllowed;
         }
         let path = request.uri().path();
         let in_address = request.uri().query().and_then(|query| query.strip_prefix("token="));
         if path == "/" && in_address.is_some_and(|token| self.token.is(token)) {
-            return Verdict::Welcome;
+            return RequestVerdict::Welcome;
         }
         if !self.has_token(headers) {
-            return Verdict::NoToken;
+            return RequestVerdict::NoToken;
         }
         match path {
-            "/" => Verdict::Page,
-            "/state" => Verdict::State,
-            _ => Verdict::NotFound,
+            "/" => RequestVerdict::Page,
+            "/state" => RequestVerdict::State,
+            _ => RequestVerdict::NotFound,
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         Guard::new("127.0.0.1:4280".parse().unwrap(), Token("00ff".into()))
     }
 
-    fn judged(method: &str, uri: &str, headers: &[(&str, &str)]) -> Verdict {
+    fn judged(method: &str, uri: &str, headers: &[(&str, &str)]) -> RequestVerdict {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn the_token_opens_the_page_in_three_ways() {
-        assert_eq!(judged("GET", "/", &[HERE, BEARER]), Verdict::Page);
-        assert_eq!(judged("GET", "/?token=00ff", &[HERE]), Verdict::Welcome);
+        assert_eq!(judged("GET", "/", &[HERE, BEARER]), RequestVerdict::Page);
+        assert_eq!(judged("GET", "/?token=00ff", &[HERE]), RequestVerdict::Welcome);
         let cookie = ("cookie", "other=1; ccplane-4280=00ff");
-        assert_eq!(judged("HEAD", "/state", &[HERE, cookie]), Verdict::State);
+        assert_eq!(judged("HEAD", "/state", &[HERE, cookie]), RequestVerdict::State);
         let localhost = ("host", "localhost:4280");
-        assert_eq!(judged("GET", "/none", &[localhost, cookie]), Verdict::NotFound);
-        assert_eq!(judged("POST", "/state", &[HERE, BEARER]), Verdict::NotAllowed);
+        assert_eq!(judged("GET", "/none", &[localhost, cookie]), RequestVerdict::NotFound);
+        assert_eq!(judged("POST", "/state", &[HERE, BEARER]), RequestVerdict::NotAllowed);
         assert!(guard().url().ends_with(":4280/?token=00ff"));
         assert!(guard().cookie().starts_with("ccplane-4280=00ff; "));
     }
@@ -177,22 +177,22 @@ mod tests {
             &[HERE, ("authorization", "Basic 00ff")],
             &[HERE, ("cookie", "ccplane-4281=00ff")],
         ] {
-            assert_eq!(judged("GET", "/state", headers), Verdict::NoToken, "{headers:?}");
+            assert_eq!(judged("GET", "/state", headers), RequestVerdict::NoToken, "{headers:?}");
         }
         assert_eq!(
             judged("GET", "/state?token=00ff", &[HERE]),
-            Verdict::NoToken,
+            RequestVerdict::NoToken,
             "only the page's address has it"
         );
-        assert_eq!(judged("GET", "/?token=", &[HERE]), Verdict::NoToken);
+        assert_eq!(judged("GET", "/?token=", &[HERE]), RequestVerdict::NoToken);
         for host in ["evil.example:4280", "127.0.0.1", "127.0.0.1:4281", "localhost", ""] {
-            assert_eq!(judged("GET", "/", &[("host", host), BEARER]), Verdict::WrongHost, "{host}");
+            assert_eq!(judged("GET", "/", &[("host", host), BEARER]), RequestVerdict::WrongHost, "{host}");
         }
-        assert_eq!(judged("GET", "/", &[BEARER]), Verdict::WrongHost);
+        assert_eq!(judged("GET", "/", &[BEARER]), RequestVerdict::WrongHost);
         let elsewhere = ("origin", "http://evil.example");
-        assert_eq!(judged("GET", "/state", &[HERE, BEARER, elsewhere]), Verdict::WrongOrigin);
+        assert_eq!(judged("GET", "/state", &[HERE, BEARER, elsewhere]), RequestVerdict::WrongOrigin);
         let own = ("origin", "http://127.0.0.1:4280");
-        assert_eq!(judged("GET", "/state", &[HERE, BEARER, own]), Verdict::State);
+        assert_eq!(judged("GET", "/state", &[HERE, BEARER, own]), RequestVerdict::State);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
                 1 => judged("GET", "/", &[HERE, ("cookie", &cookie)]),
                 _ => judged("GET", &uri, &[HERE]),
             };
-            prop_assert_eq!(verdict, Verdict::NoToken);
+            prop_assert_eq!(verdict, RequestVerdict::NoToken);
         }
     }
 }

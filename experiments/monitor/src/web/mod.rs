@@ -2,7 +2,7 @@
 
 mod guard;
 
-pub use guard::{Guard, Token, Verdict};
+pub use guard::{Guard, RequestVerdict, Token};
 
 use crate::model::Model;
 use crate::source::{Source, Target};
@@ -124,13 +124,14 @@ fn answer<B>(guard: &Guard, request: &Request<B>, model: &Mutex<Model>) -> Respo
     let refused =
         |status: StatusCode, why: &str| response(status, "text/plain; charset=utf-8", format!("{why}\n"), "");
     match guard.judge(request) {
-        Verdict::Page => page(),
-        Verdict::State => match serde_json::to_string(&*model.lock().unwrap_or_else(PoisonError::into_inner))
-        {
-            Ok(json) => response(StatusCode::OK, "application/json", json, ""),
-            Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-        },
-        Verdict::Welcome => {
+        RequestVerdict::Page => page(),
+        RequestVerdict::State => {
+            match serde_json::to_string(&*model.lock().unwrap_or_else(PoisonError::into_inner)) {
+                Ok(json) => response(StatusCode::OK, "application/json", json, ""),
+                Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+            }
+        }
+        RequestVerdict::Welcome => {
             let mut response = refused(StatusCode::SEE_OTHER, "on to the page");
             response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
             if let Ok(cookie) = HeaderValue::from_str(&guard.cookie()) {
@@ -138,7 +139,7 @@ fn answer<B>(guard: &Guard, request: &Request<B>, model: &Mutex<Model>) -> Respo
             }
             response
         }
-        Verdict::NoToken => {
+        RequestVerdict::NoToken => {
             let mut response = refused(
                 StatusCode::UNAUTHORIZED,
                 "open the address that `ccplane web` printed, with its token",
@@ -146,12 +147,12 @@ fn answer<B>(guard: &Guard, request: &Request<B>, model: &Mutex<Model>) -> Respo
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        Verdict::WrongHost => {
+        RequestVerdict::WrongHost => {
             refused(StatusCode::MISDIRECTED_REQUEST, "the Host header names another server")
         }
-        Verdict::WrongOrigin => refused(StatusCode::FORBIDDEN, "the request is of another page"),
-        Verdict::NotFound => refused(StatusCode::NOT_FOUND, "no such page"),
-        Verdict::NotAllowed => {
+        RequestVerdict::WrongOrigin => refused(StatusCode::FORBIDDEN, "the request is of another page"),
+        RequestVerdict::NotFound => refused(StatusCode::NOT_FOUND, "no such page"),
+        RequestVerdict::NotAllowed => {
             let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             response

@@ -7,7 +7,7 @@ use super::view::{Repeat, View};
 use crate::statistics::{Estimate, Ratio};
 
 /// A comparison in one scenario.
-pub struct Verdict<'a> {
+pub struct ComparisonVerdict<'a> {
     pub comparison: &'a Comparison,
     /// Index of the scenario; `None`: all together.
     pub scenario: Option<usize>,
@@ -43,7 +43,7 @@ pub enum Outcome {
 }
 
 /// Every comparison in every scenario that it is about, in the plan's order.
-pub fn verdicts<'a>(view: &View<'a>) -> Vec<Verdict<'a>> {
+pub fn verdicts<'a>(view: &View<'a>) -> Vec<ComparisonVerdict<'a>> {
     let mut verdicts = Vec::new();
     for comparison in &view.results.header.plan.comparisons {
         if comparison.together {
@@ -59,7 +59,11 @@ pub fn verdicts<'a>(view: &View<'a>) -> Vec<Verdict<'a>> {
     verdicts
 }
 
-fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: Option<usize>) -> Verdict<'a> {
+fn verdict<'a>(
+    view: &View<'a>,
+    comparison: &'a Comparison,
+    scenario: Option<usize>,
+) -> ComparisonVerdict<'a> {
     let metric = comparison.metric;
     let runs = |name: &str| {
         let contender = view.contenders().iter().position(|c| c.name == name);
@@ -91,7 +95,7 @@ fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: Option<usi
         (Some(_), None) => Outcome::NoLimit,
         (Some(ratio), Some(limits)) => judged(ratio, limits),
     };
-    Verdict { comparison, scenario, ours, theirs, ratio, outcome }
+    ComparisonVerdict { comparison, scenario, ours, theirs, ratio, outcome }
 }
 
 /// Whether any run got to the oracle's reward after any change.

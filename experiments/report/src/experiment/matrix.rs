@@ -3,7 +3,7 @@
 use ccplane_results::{Datapath, Metric};
 use maud::{Markup, html};
 
-use super::compare::{Verdict, limit};
+use super::compare::{ComparisonVerdict, limit};
 use super::tables::{Badge, head, scroll};
 use super::view::View;
 use super::{compare, figures};
@@ -19,14 +19,14 @@ struct Block {
 
 /// A comparison within a family.
 struct Cell<'v, 'a> {
-    verdict: &'v Verdict<'a>,
+    verdict: &'v ComparisonVerdict<'a>,
     block: Block,
     family: usize,
     datapath: Datapath,
 }
 
 /// Algorithms by links and datapaths; `None` if some comparison is not one within a family.
-pub fn matrix(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Option<Markup> {
+pub fn matrix(view: &View<'_>, verdicts: &[ComparisonVerdict<'_>]) -> Option<Markup> {
     let cells: Vec<Cell<'_, '_>> = verdicts.iter().map(|v| cell(view, v)).collect::<Option<_>>()?;
     let mut columns: Vec<(Option<usize>, Datapath)> = Vec::new();
     let mut blocks: Vec<&Block> = Vec::new();
@@ -67,7 +67,7 @@ pub fn matrix(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Option<Markup> {
     Some(scroll("Comparisons across datapaths", table))
 }
 
-fn cell<'v, 'a>(view: &View<'_>, verdict: &'v Verdict<'a>) -> Option<Cell<'v, 'a>> {
+fn cell<'v, 'a>(view: &View<'_>, verdict: &'v ComparisonVerdict<'a>) -> Option<Cell<'v, 'a>> {
     let index = |name: &str| view.contenders().iter().position(|c| c.name == name);
     let (of, against) = (index(&verdict.comparison.of)?, index(&verdict.comparison.against)?);
     let family =
@@ -80,7 +80,7 @@ fn cell<'v, 'a>(view: &View<'_>, verdict: &'v Verdict<'a>) -> Option<Cell<'v, 'a
     Some(Cell { verdict, block, family, datapath: view.contenders()[of].datapath })
 }
 
-fn ratio(verdict: &Verdict<'_>) -> Markup {
+fn ratio(verdict: &ComparisonVerdict<'_>) -> Markup {
     let badge = Badge::of(verdict.outcome);
     let missed = matches!(verdict.outcome, compare::Outcome::Missed { .. });
     html! {

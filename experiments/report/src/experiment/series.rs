@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Capacity, FlowResult, Link, Measured};
+use ccplane_results::{Capacity, FlowResult, LinkRecord, Measured};
 
 use super::figures::own_flows;
 
@@ -60,7 +60,7 @@ pub fn rtts_us(measured: &Measured, warmup_ms: u64) -> impl Iterator<Item = u64>
 }
 
 /// Mean capacity from `from_ms` to `to_ms`, bits per second; `None` for a link without a limit.
-pub fn mean_capacity_bps(link: &Link, from_ms: u64, to_ms: u64) -> Option<f64> {
+pub fn mean_capacity_bps(link: &LinkRecord, from_ms: u64, to_ms: u64) -> Option<f64> {
     let ms = to_ms.checked_sub(from_ms).filter(|ms| *ms > 0)?;
     let bits: f64 = holds(&link.capacity)
         .map(|(c, end_ms)| {
@@ -80,7 +80,7 @@ fn holds(capacity: &[Capacity]) -> impl Iterator<Item = (&Capacity, u64)> {
 const MAX_STEPS: u64 = 300;
 
 /// Capacity over time for drawing: (seconds, bits per second).
-pub fn capacity_steps(link: &Link, end_ms: u64) -> Vec<(f64, f64)> {
+pub fn capacity_steps(link: &LinkRecord, end_ms: u64) -> Vec<(f64, f64)> {
     let seconds = |ms: u64| ms as f64 / 1e3;
     let shown = || link.capacity.iter().filter(|c| c.t_ms <= end_ms);
     if shown().count() as u64 <= MAX_STEPS {
@@ -94,7 +94,7 @@ pub fn capacity_steps(link: &Link, end_ms: u64) -> Vec<(f64, f64)> {
 }
 
 /// Round-trip time without queue: (from when in milliseconds, microseconds), each until the next; empty for a link that says none.
-pub fn base_rtts_us(link: &Link) -> Vec<(u64, u64)> {
+pub fn base_rtts_us(link: &LinkRecord) -> Vec<(u64, u64)> {
     let first = link.base_rtt_us.map(|us| (0, us));
     let changes = link.changes.iter().map(|c| (c.t_ms, c.base_rtt_us)).filter(|_| first.is_some());
     let mut steps: Vec<(u64, u64)> = first.into_iter().chain(changes).collect();
@@ -103,7 +103,7 @@ pub fn base_rtts_us(link: &Link) -> Vec<(u64, u64)> {
 }
 
 /// Its mean from `from_ms` to `to_ms`, microseconds.
-pub fn mean_base_rtt_us(link: &Link, from_ms: u64, to_ms: u64) -> Option<f64> {
+pub fn mean_base_rtt_us(link: &LinkRecord, from_ms: u64, to_ms: u64) -> Option<f64> {
     let ms = to_ms.checked_sub(from_ms).filter(|ms| *ms > 0)?;
     let steps = base_rtts_us(link);
     let ends = steps.iter().skip(1).map(|(t_ms, _)| *t_ms).chain([u64::MAX]);
@@ -118,7 +118,7 @@ pub fn mean_base_rtt_us(link: &Link, from_ms: u64, to_ms: u64) -> Option<f64> {
 }
 
 /// The window that fills the link without a queue, over time for drawing: (seconds, packets).
-pub fn bandwidth_delay_steps(link: &Link, end_ms: u64) -> Vec<(f64, f64)> {
+pub fn bandwidth_delay_steps(link: &LinkRecord, end_ms: u64) -> Vec<(f64, f64)> {
     let capacity = capacity_steps(link, end_ms);
     let rtts: Vec<(f64, f64)> =
         base_rtts_us(link).into_iter().map(|(t_ms, us)| (t_ms as f64 / 1e3, us as f64)).collect();
@@ -160,9 +160,9 @@ mod tests {
     }
 
     /// 12 Mb/s and 20 ms, from 4 s on 24 Mb/s, from 6 s on 80 ms.
-    fn changing() -> Link {
+    fn changing() -> LinkRecord {
         let change = |t_ms, base_rtt_us| Change { t_ms, description: String::new(), base_rtt_us };
-        Link {
+        LinkRecord {
             base_rtt_us: Some(20_000),
             mtu_bytes: 1_500,
             capacity: vec![
@@ -170,7 +170,7 @@ mod tests {
                 Capacity { t_ms: 4_000, capacity_bps: 24_000_000 },
             ],
             changes: vec![change(4_000, 20_000), change(6_000, 80_000)],
-            ..Link::default()
+            ..LinkRecord::default()
         }
     }
 
@@ -181,20 +181,20 @@ mod tests {
         assert_eq!(mean_base_rtt_us(&link, 4_000, 8_000), Some(50_000.0));
         assert_eq!(mean_base_rtt_us(&link, 0, 6_000), Some(20_000.0));
         assert_eq!(bandwidth_delay_steps(&link, 8_000), [(0.0, 20.0), (4.0, 40.0), (6.0, 160.0)]);
-        assert_eq!(base_rtts_us(&Link { base_rtt_us: None, ..link }), []);
-        assert_eq!(mean_base_rtt_us(&Link::default(), 0, 5), None);
+        assert_eq!(base_rtts_us(&LinkRecord { base_rtt_us: None, ..link }), []);
+        assert_eq!(mean_base_rtt_us(&LinkRecord::default(), 0, 5), None);
     }
 
     #[test]
     fn capacity_is_averaged_where_it_is_too_fine() {
         let capacity =
             |n: u64| (0..n).map(|i| Capacity { t_ms: i * 10, capacity_bps: i % 2 * 100 }).collect();
-        let link = Link { capacity: capacity(2_000), ..Link::default() };
+        let link = LinkRecord { capacity: capacity(2_000), ..LinkRecord::default() };
         let steps = capacity_steps(&link, 20_000);
         assert!((290..=300).contains(&steps.len()));
         assert!(steps.iter().all(|(_, bps)| (30.0..=70.0).contains(bps)));
         assert_eq!(mean_capacity_bps(&link, 0, 20_000), Some(50.0));
         assert_eq!(mean_capacity_bps(&link, 5, 5), None);
-        assert_eq!(mean_capacity_bps(&Link::default(), 0, 5), None);
+        assert_eq!(mean_capacity_bps(&LinkRecord::default(), 0, 5), None);
     }
 }

@@ -4,7 +4,7 @@ use ccplane_results::{Completion, Measured, Metric, Stretch};
 use maud::{Markup, html};
 
 use super::charts::Charts;
-use super::compare::{Outcome, Verdict, limit, pairs};
+use super::compare::{ComparisonVerdict, Outcome, limit, pairs};
 use super::fairness::{Convergence, convergence};
 use super::figures::{self, SizeClass, own_flows};
 use super::summary::Summary;
@@ -66,7 +66,7 @@ fn ratio(ratio: Option<Ratio>) -> Markup {
 }
 
 /// Draws the table of the plan's comparisons.
-pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
+pub fn verdicts(view: &View<'_>, verdicts: &[ComparisonVerdict<'_>]) -> Markup {
     let several = view.scenarios().len() > 1;
     let paper = verdicts.iter().any(|v| v.comparison.paper.is_some());
     scroll(

@@ -5,7 +5,7 @@ use std::fmt;
 use ccplane_results::{Metric, Results};
 use serde::Serialize;
 
-use super::compare::{self, Outcome, Verdict};
+use super::compare::{self, ComparisonVerdict, Outcome};
 use super::figures;
 use super::view::View;
 
@@ -42,7 +42,7 @@ pub fn comparisons(results: &Results) -> Vec<Compared> {
     compare::verdicts(&view).iter().map(|verdict| compared(&view, verdict)).collect()
 }
 
-fn compared(view: &View<'_>, verdict: &Verdict<'_>) -> Compared {
+fn compared(view: &View<'_>, verdict: &ComparisonVerdict<'_>) -> Compared {
     let comparison = verdict.comparison;
     Compared {
         metric: comparison.metric,

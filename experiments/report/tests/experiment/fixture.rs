@@ -3,8 +3,8 @@
 
 use ccplane_results::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult,
-    Header, Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Results, Run,
-    SCHEMA_VERSION, Scenario, Series, Stretch,
+    Header, Host, LinkRecord, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Results,
+    Run, SCHEMA_VERSION, Scenario, Series, Stretch,
 };
 
 pub const REPEATS: u32 = 5;
@@ -51,7 +51,7 @@ fn scenario(name: &str, description: &str, traffic: &str, rtt_ms: u64, bps: impl
     Scenario {
         name: name.into(),
         parameters: Default::default(),
-        link: Link {
+        link: LinkRecord {
             description: description.into(),
             base_rtt_us: Some(rtt_ms * 1_000),
             mtu_bytes: MTU_BYTES,
@@ -74,7 +74,7 @@ fn character(algorithm: &str) -> (u64, u64, u64) {
 fn flow(
     name: &str,
     algorithm: &str,
-    link: &Link,
+    link: &LinkRecord,
     start_ms: u64,
     others: &dyn Fn(u64) -> u64,
     dice: &mut Dice,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Change, Header, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
+use ccplane_results::{Change, Header, LinkRecord, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
 use sha2::{Digest, Sha256};
 
 use crate::capacity;
@@ -51,7 +51,7 @@ fn scenario(scenario: &plan::Scenario, duration_ms: u64) -> Scenario {
     Scenario {
         name: scenario.name.clone(),
         parameters: scenario.parameters.clone() as BTreeMap<_, _>,
-        link: Link {
+        link: LinkRecord {
             description: link.to_string(),
             base_rtt_us,
             mtu_bytes: MTU_BYTES,

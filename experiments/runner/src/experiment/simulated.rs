@@ -22,7 +22,7 @@ use crate::percentiles::percentiles;
 use crate::plan::{
     BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Traffic,
 };
-use crate::sim::{self, OwnPath, SimChange, SimFlow, Simulated, Simulation};
+use crate::sim::{self, OwnPath, SimChange, Simulated, Simulation, SimulationFlow};
 
 /// Virtual time between two polls of the queue, microseconds.
 const POLL_EVERY_US: u64 = 1_000;
@@ -116,7 +116,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     let link = &job.scenario.link;
     let emulated = job.scenario.simulator.emulated;
     let (ours, kernels) = if emulated { (Stack::Steered, Stack::Linux) } else { Default::default() };
-    let flow = |algorithm: &str, source, start_us, stop_us| SimFlow {
+    let flow = |algorithm: &str, source, start_us, stop_us| SimulationFlow {
         algorithm: algorithm.to_owned(),
         link: 0,
         source,
@@ -149,11 +149,11 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
             let (start_us, stop_us) = (background.start_ms * 1000, background.stop_ms * 1000);
             let stack = if background.datapath == Datapath::Kernel { kernels } else { ours };
             let rival = flow(&background.algorithm, Source::Bulk, start_us, Some(stop_us));
-            flows.push(SimFlow { stack, ..rival });
+            flows.push(SimulationFlow { stack, ..rival });
         }
     }
     for (short, arrivals) in job.scenario.short.iter().zip(job.short_arrivals()) {
-        let one = |a: Arrival| SimFlow {
+        let one = |a: Arrival| SimulationFlow {
             stack: kernels,
             ..flow(&short.algorithm, Source::Bytes(a.bytes), a.start_us, Some(short.stop_ms * 1000))
         };

@@ -22,7 +22,7 @@ mod listening;
 mod proof;
 mod table;
 
-use super::link::{Inbox, Link};
+use super::link::{Inbox, PeerLink};
 use crate::clock;
 use ccplane_contract::registry::{Change, Entry, Fields, Programs, Shim};
 use ccplane_contract::{
@@ -59,7 +59,7 @@ const ADOPTED_CWND_PKTS: u32 = 10;
 /// A datapath that speaks CCP's protocol, such as libccp.
 #[derive(Debug)]
 pub(super) struct V1Peer {
-    link: Link,
+    link: PeerLink,
     inbox: Inbox,
     programs: Programs<Arc<Lowered>>,
     table: Table,
@@ -121,7 +121,7 @@ struct Figures {
 
 impl V1Peer {
     /// A datapath of which nothing is known yet.
-    pub(super) fn new(link: Link) -> V1Peer {
+    pub(super) fn new(link: PeerLink) -> V1Peer {
         V1Peer {
             link,
             inbox: Inbox::default(),

@@ -13,7 +13,8 @@ use ccplane_agent::owned;
 use ccplane_predict::wire;
 use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{
-    Choice, Counters, Key, MAX_STATE_BYTES, Notice, Refusal, Remote, Server, Service, State, sockets, uring,
+    Choice, Key, MAX_STATE_BYTES, Notice, Refusal, Remote, Server, ServerCounters, Service, State, sockets,
+    uring,
 };
 use ccplane_snapshot::{Trust, VerifyingKey};
 use serde::Serialize;
@@ -56,7 +57,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(counters: &Counters) -> Counted {
+    fn of(counters: &ServerCounters) -> Counted {
         let refused = Refusal::ALL.into_iter().map(|reason| (reason.name(), counters.refused(reason)));
         Counted {
             requests: counters.requests,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ccplane_results::{
     AgentUse, Capacity, Completion, Completions, Contender, Cpu, DatagramsUse, Datapath, FabricFlows,
-    FlowResult, Header, Host, Link, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION,
+    FlowResult, Header, Host, LinkRecord, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION,
     Scenario, Series, State, Stretch,
 };
 use proptest::prelude::*;
@@ -16,7 +16,10 @@ pub fn header() -> Header {
         scenarios: vec![Scenario {
             name: "s".into(),
             parameters: BTreeMap::from([("link.rate_mbit".into(), "24".into())]),
-            link: Link { capacity: vec![Capacity { t_ms: 0, capacity_bps: 24_000_000 }], ..Link::default() },
+            link: LinkRecord {
+                capacity: vec![Capacity { t_ms: 0, capacity_bps: 24_000_000 }],
+                ..LinkRecord::default()
+            },
             traffic: "one bulk flow".into(),
         }],
         contenders: vec![Contender {
