@@ -32,7 +32,7 @@
 //! packets sent for one that arrived.
 
 use crate::interval::{
-    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,
+    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, mss_bytes, selected_form, set, start_from,
 };
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
@@ -253,11 +253,7 @@ impl Algorithm for Aurora {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = match asks_published(values) {
-            Some(true) => AuroraConfig::published(),
-            Some(false) => AuroraConfig::default(),
-            None => self.config.clone(),
-        };
+        let mut config = selected_form(values, AuroraConfig::published, &self.config);
         let fields = &mut [
             (&SLACK_US, &mut config.slack_us),
             (&INTERVAL_US, &mut config.interval_us),

@@ -125,9 +125,17 @@ impl Rows {
     }
 }
 
-/// Whether the published form is asked for; `None` where that is left open.
-pub(crate) fn asks_published(values: &[(&'static str, i64)]) -> Option<bool> {
-    values.iter().rev().find(|(name, _)| *name == PUBLISHED.name).map(|(_, value)| *value == 1)
+/// Returns the form that `published` among these values selects: the paper's, our own, or the current one if it is not there.
+pub(crate) fn selected_form<C: Clone + Default>(
+    values: &[(&'static str, i64)],
+    papers: impl FnOnce() -> C,
+    current: &C,
+) -> C {
+    match values.iter().rev().find(|(name, _)| *name == PUBLISHED.name) {
+        Some((_, 1)) => papers(),
+        Some(_) => C::default(),
+        None => current.clone(),
+    }
 }
 
 /// Sets the field of each parameter to the value of its name.

@@ -13,7 +13,7 @@
 //!   trained on the other form.
 
 use crate::interval::{
-    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,
+    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, mss_bytes, selected_form, set, start_from,
 };
 use crate::largest::Largest;
 use crate::placed::Asking;
@@ -201,11 +201,7 @@ impl Algorithm for Mocc {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = match asks_published(values) {
-            Some(true) => MoccConfig::published(),
-            Some(false) => MoccConfig::default(),
-            None => self.config.clone(),
-        };
+        let mut config = selected_form(values, MoccConfig::published, &self.config);
         let fields = &mut [
             (&W_THR_PCT, &mut config.w_thr_pct),
             (&W_LAT_PCT, &mut config.w_lat_pct),

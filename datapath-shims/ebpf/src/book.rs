@@ -7,10 +7,10 @@ use ccplane_contract::registry::Programs;
 use ccplane_contract::{DatapathError, Event, FlowId, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
 
-use crate::layout::{ctl, event};
+use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, event};
 use crate::maps::Memory;
 use crate::ring::{Record, Ring};
-use crate::table::index_of;
+use crate::table::{Change, Start, index_of};
 
 /// A flow that the agent was told of.
 pub struct KnownFlow {
@@ -105,6 +105,18 @@ impl Book {
         self.created(memory, flow);
         let entry = self.known.get_mut(&index_of(flow)).filter(|k| k.flow == flow);
         entry.ok_or(DatapathError::NoFlow(flow))
+    }
+
+    /// Stages the flow's return to its native algorithm.
+    pub fn release(&mut self, memory: &Memory, flow: FlowId) -> Result<(), DatapathError> {
+        self.known(memory, flow)?;
+        let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
+        let change = Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] };
+        if !memory.table.stage(flow, &change) {
+            return Err(DatapathError::NoFlow(flow));
+        }
+        self.known(memory, flow)?.program = None;
+        Ok(())
     }
 
     /// Takes the kernel's events, at most `max` of which are appended to `events`; returns their number.

@@ -9,9 +9,7 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-};
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Program};
 
@@ -23,7 +21,7 @@ use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
-use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl};
+use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, ctl};
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
 use crate::options::Options;
@@ -422,17 +420,7 @@ impl Datapath for EbpfDatapath {
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.book.known(&self.memory, flow)?;
-        let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
-        if !self
-            .memory
-            .table
-            .stage(flow, &Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] })
-        {
-            return Err(DatapathError::NoFlow(flow));
-        }
-        self.book.known(&self.memory, flow)?.program = None;
-        Ok(())
+        self.book.release(&self.memory, flow)
     }
 
     /// Slots outlive the agent. The next one may define them with other shapes, before it installs programs that ask
@@ -452,25 +440,7 @@ impl Datapath for EbpfDatapath {
         Ok(())
     }
 
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.policies.push(slot, image, part, ccplane_files::monotonic_us())
-    }
-
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.policies.share(slot, share, ccplane_files::monotonic_us())
-    }
-
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.promote(slot, ccplane_files::monotonic_us())
-    }
-
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.rollback(slot, ccplane_files::monotonic_us())
-    }
-
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.policies.stats()
-    }
+    crate::slots::deployment_commands!(policies);
 
     fn heartbeat(&mut self) {
         self.memory.ctl.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);

@@ -26,6 +26,33 @@ use crate::sys::Shared;
 /// finds the uid changed.
 pub const GRACE_US: u64 = 100;
 
+/// Writes the commands on the deployments of a datapath that keeps a [`SlotMemory`] in this field.
+macro_rules! deployment_commands {
+    ($slots:ident) => {
+        fn push(
+            &mut self,
+            slot: u8,
+            image: &[u64],
+            part: ccplane_contract::Part,
+        ) -> Result<(), ccplane_contract::DatapathError> {
+            self.$slots.push(slot, image, part, ccplane_files::monotonic_us())
+        }
+        fn share(&mut self, slot: u8, share: u16) -> Result<(), ccplane_contract::DatapathError> {
+            self.$slots.share(slot, share, ccplane_files::monotonic_us())
+        }
+        fn promote(&mut self, slot: u8) -> Result<(), ccplane_contract::DatapathError> {
+            self.$slots.promote(slot, ccplane_files::monotonic_us())
+        }
+        fn rollback(&mut self, slot: u8) -> Result<(), ccplane_contract::DatapathError> {
+            self.$slots.rollback(slot, ccplane_files::monotonic_us())
+        }
+        fn slots(&mut self) -> Vec<ccplane_contract::SlotStats> {
+            self.$slots.stats()
+        }
+    };
+}
+pub(crate) use deployment_commands;
+
 /// The memory of all slots.
 pub struct SlotMemory {
     memory: Shared,

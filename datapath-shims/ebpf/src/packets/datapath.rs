@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ON_PACKETS, Part, ProgramUid,
-    SlotStats, check_fields,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ON_PACKETS, ProgramUid,
+    check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
@@ -26,7 +26,7 @@ use crate::btf::Btf;
 use crate::codegen;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
-use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl};
+use crate::layout::{MAX_PROGRAMS, RING_BYTES, ctl};
 use crate::lock::Lock;
 use crate::maps::{Memory, page_bytes};
 use crate::options::Options;
@@ -467,14 +467,7 @@ impl Datapath for PacketsDatapath {
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.book.known(&self.memory, flow)?;
-        let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
-        let change = Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] };
-        if !self.memory.table.stage(flow, &change) {
-            return Err(DatapathError::NoFlow(flow));
-        }
-        self.book.known(&self.memory, flow)?.program = None;
-        Ok(())
+        self.book.release(&self.memory, flow)
     }
 
     fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
@@ -490,25 +483,7 @@ impl Datapath for PacketsDatapath {
         Ok(())
     }
 
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.policies.push(slot, image, part, ccplane_files::monotonic_us())
-    }
-
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.policies.share(slot, share, ccplane_files::monotonic_us())
-    }
-
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.promote(slot, ccplane_files::monotonic_us())
-    }
-
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.rollback(slot, ccplane_files::monotonic_us())
-    }
-
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.policies.stats()
-    }
+    crate::slots::deployment_commands!(policies);
 
     fn heartbeat(&mut self) {
         let now_us = ccplane_files::monotonic_us();
