@@ -98,7 +98,7 @@ fn paragraphs(lines: &[String]) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut in_code = false;
     // An attribute of a block comment has many lines.
-    for line in lines.iter().flat_map(|text| text.lines()).map(str::trim) {
+    for line in lines.iter().flat_map(|text| text.split('\n')).map(str::trim) {
         let is_fence = line.starts_with("```");
         in_code ^= is_fence;
         let reference = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
