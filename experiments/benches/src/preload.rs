@@ -147,9 +147,7 @@ pub fn redis() -> Result<Vec<Figure>, BenchError> {
             }
             std::thread::sleep(AGAIN);
         }
-        let spent = || -> Result<Duration, BenchError> {
-            Ok(processor::of_threads(server.0.id())?.iter().map(|(_, time)| *time).sum())
-        };
+        let spent = || processor::of_process(server.0.id());
         let requests = REQUESTS.to_string();
         let mut client = command("redis-benchmark", under);
         client.args(["-p", &port, "-n", &requests, "-c", "1", "-t", "get", "--csv"]);
