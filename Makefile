@@ -28,7 +28,7 @@ attack: ## every attack of the tests in full: other users, hostile peers, dying 
 	@.ci/attack
 
 bench: build ## every figure; needs root and a quiet machine
-	cargo build --release --quiet -p ccplane-oracle
+	cargo build --release --quiet -p ccplane-oracle -p ccplane-wait-preload
 	$(CCPLANE) bench --all
 
 book: ## the book, in target/book/html; the pages of it that are made from the code are written anew

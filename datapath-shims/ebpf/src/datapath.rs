@@ -225,11 +225,7 @@ impl EbpfDatapath {
         waiting.store(1, SeqCst);
         // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
-        let slept = if self.ring.is_empty() && !self.book.has_events() {
-            self.ring.sleep(timeout, also)
-        } else {
-            Ok(())
-        };
+        let slept = if self.has_events() { Ok(()) } else { self.ring.sleep(timeout, also) };
         waiting.store(0, Release);
         slept
     }

@@ -705,7 +705,10 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             let mut flow = lab.flow(RECEIVER_V4, 0);
             wait_until("the agent marks the flow", || next_dscp(&lab, &mut flow) == dscp(4));
             assert_eq!(settings(&lab) != before, without_tcx, "a link shows in no listing");
-            assert_eq!(priority_at_start(&lab), if group.is_some() { AT_START } else { 0 });
+            // Without a group of its own this process may be in that of another test, whose agent decides about starts.
+            if group.is_some() {
+                assert_eq!(priority_at_start(&lab), AT_START);
+            }
             agent.kill().unwrap();
             assert_eq!(agent.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
             let gone = Instant::now();
@@ -714,7 +717,9 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             }
             assert_eq!(settings(&lab), before, "something is left");
             wait_until("the flow is left alone", || next_dscp(&lab, &mut flow) == 0);
-            wait_until("flows' starts are left alone", || priority_at_start(&lab) == 0);
+            if group.is_some() {
+                wait_until("flows' starts are left alone", || priority_at_start(&lab) == 0);
+            }
         } else {
             let mut datapath = lab.attach(options(Some(&lab)));
             datapath.install(A, &compile(&constant(4))).unwrap();

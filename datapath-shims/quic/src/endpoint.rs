@@ -52,9 +52,7 @@ impl<W: Wire> Endpoint<W> {
         config.max_mtu_bytes = config.max_mtu_bytes.min(most_bytes);
         config.initial_mtu_bytes = config.initial_mtu_bytes.min(most_bytes);
         let follows = config.follow_cores;
-        let note = wire.socket().filter(|_| follows).and_then(|socket| {
-            CoreNote::attach(socket).inspect_err(|error| warn!(%error, "follow a wire's core")).ok()
-        });
+        let note = note_cores(&wire, follows);
         let mut waiter = Waiter::new(config.wake, 0);
         if config.wake.mode() != Mode::Sleep {
             wire.poll_device(DEVICE_POLL_US);
@@ -194,6 +192,8 @@ impl<W: Wire> Endpoint<W> {
     /// Moves to another wire, as after a change of network: a client's connections migrate with it.
     pub fn rebind(&mut self, wire: W) {
         self.driver.set_local(wire.local_addr());
+        // The note before is of the other socket's datagrams.
+        self.note = note_cores(&wire, self.follows);
         self.wire = wire;
         for id in self.connections() {
             if let Some(mut connection) = self.connection(id) {
@@ -210,6 +210,12 @@ impl<W: Wire> Endpoint<W> {
             }
         }
     }
+}
+
+/// Has the kernel note the cores of the wire's datagrams, where the endpoint follows them and the wire is a socket.
+fn note_cores<W: Wire>(wire: &W, follows: bool) -> Option<CoreNote> {
+    let socket = wire.socket().filter(|_| follows)?;
+    CoreNote::attach(socket).inspect_err(|error| warn!(%error, "follow a wire's core")).ok()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

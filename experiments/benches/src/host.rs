@@ -8,17 +8,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ccplane_host::{
-    Cell, Costs, Fault, Frame, HeldOut, LearnConfig, LiveHost, LiveOptions, ModelHost, ModelSize, Objective,
-    Sample, Search, Source, Space, Subject, SweepEnd, SweepOptions, Table, TableHeader, TuneOptions, learn,
-    sweep, tune,
+    Cell, Costs, DEFAULT_TRIALS, Fault, Frame, HeldOut, LearnConfig, LiveHost, LiveOptions, ModelHost,
+    ModelSize, Objective, Sample, Search, Source, Space, Subject, SweepEnd, SweepOptions, Table, TableHeader,
+    TuneEnd, TuneOptions, learn, sweep, tune,
 };
 
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair, in_turn};
 use crate::proof::Proof;
 
-/// Trials of a search: the default of `ccplane host tune`.
-const TRIALS: u64 = 30;
 /// Searches of each kind, each by a seed of its own.
 const SEEDS: u64 = 5;
 /// Modelled hosts: nodes and cores on each.
@@ -37,20 +35,24 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
     BenchError::Missing(error.to_string())
 }
 
-/// The share of the best of all that a search found, percent; that of the defaults where it found nothing better.
+/// The share of the best of all that a search found, percent, and its trials; that of the defaults where it found nothing better.
 fn share(
     subject: &mut dyn Subject,
     nodes: &[Vec<u32>],
     (search, seed): (Search, u64),
     worth: &dyn Fn(&Cell) -> f64,
     best: f64,
-) -> Result<f64, BenchError> {
+) -> Result<(f64, u64), BenchError> {
     let options =
-        TuneOptions { search, objective: Objective::Throughput, trials: TRIALS, seed, budget: None };
+        TuneOptions { search, objective: Objective::Throughput, trials: DEFAULT_TRIALS, seed, budget: None };
     let default = subject.space().default_cell();
     let tuned = tune(subject, nodes, &options, &|| false, &mut |_| {}).map_err(failed)?;
+    if !matches!(tuned.end, TuneEnd::All) {
+        return Err(failed(format_args!("a search ended early: {}", tuned.verdict())));
+    }
+    let trials = tuned.trials.len() as u64;
     let found = tuned.best.filter(|_| tuned.is_better).map_or(default, |best| best.cell);
-    Ok(worth(&found) / best * 100.0)
+    Ok((worth(&found) / best * 100.0, trials))
 }
 
 /// Searches by perceptrons beside those at random; `subject` makes the host that the seed's searches run on.
@@ -61,13 +63,16 @@ fn shares<S: Subject>(
     worth: &dyn Fn(&Cell) -> f64,
     best: f64,
 ) -> Result<Figure, BenchError> {
-    let mut pairs: Vec<Pair> = Vec::new();
+    let (mut pairs, mut trials): (Vec<Pair>, [u64; 2]) = Default::default();
     for seed in 1..=SEEDS {
         let by = |search| share(&mut subject(seed)?, nodes, (search, seed), worth, best);
-        pairs.push(in_turn(seed as usize, || by(Search::Perceptron), || by(Search::Random))?);
+        let (ours, random) = in_turn(seed as usize, || by(Search::Perceptron), || by(Search::Random))?;
+        pairs.push((ours.0, random.0));
+        trials = [trials[0] + ours.1, trials[1] + random.1];
     }
-    let proof = Proof::counted("trials by perceptrons", SEEDS * TRIALS)?;
-    let note = format!("of the best of all settings, after {TRIALS} trials");
+    let proof = Proof::counted("trials by perceptrons", trials[0])?
+        .and(&Proof::counted("trials at random", trials[1])?);
+    let note = format!("of the best of all settings, after {DEFAULT_TRIALS} trials");
     Ok(Figure::paired(name, "%", "as many trials at random", &pairs, &proof).with_note(note))
 }
 
@@ -82,7 +87,10 @@ pub fn models() -> Result<Vec<Figure>, BenchError> {
         let space = model.space();
         let best = (0..space.cells()).map(|n| worth(&space.cell(n))).fold(0.0, f64::max);
         let figure = shares(&format!("host.tune.model.{name}"), of, &model.nodes(), &worth, best)?;
-        let note = format!("a model of a host, not measured; {} settings", space.cells());
+        let cells = space.cells();
+        let note = format!(
+            "of the best of {cells} settings of a model, not of a host, after {DEFAULT_TRIALS} trials"
+        );
         figures.push(figure.with_note(note));
     }
     Ok(figures)
@@ -195,6 +203,10 @@ mod tests {
         // With more trials than settings every search finds the best one.
         let figure = shares("x", |_| Ok(&measured), &[], &worth, best).unwrap();
         assert_eq!((figure.value, figure.baseline), (100.0, 100.0));
+        // At random, all settings but the default are tried in each search.
+        let all = SEEDS * (measured.space.cells() - 1);
+        let counts: Vec<_> = figure.proof.counts().collect();
+        assert_eq!((counts[0], counts[1].0), (("trials at random", all), "trials by perceptrons"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `wake.preload`: programs that know nothing of ccplane, with the library for `LD_PRELOAD` and without, in turn.
 //!
 //! Redis under its own benchmark, one request at a time, and iperf3; server and client are on a core each, and both are
-//! under the library or both are not. The library's own counts prove that it was there.
+//! under the library or both are not. The client's own counts and the server's memory prove that the library was there.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -47,10 +47,25 @@ fn output(mut client: Command, name: &str) -> Result<Output, BenchError> {
     client.output().map_err(|error| BenchError::Missing(format!("{name} does not run: {error}")))
 }
 
-fn start(mut server: Command, name: &str) -> Result<Process, BenchError> {
+/// Starts a server, and waits until it has the library where it is to have it.
+fn start(mut server: Command, name: &str, under: Under<'_>) -> Result<Process, BenchError> {
     let _there = OneCore::nth(1);
     let child = server.spawn();
-    child.map(Process).map_err(|error| BenchError::Missing(format!("{name} does not run: {error}")))
+    let server =
+        child.map(Process).map_err(|error| BenchError::Missing(format!("{name} does not run: {error}")))?;
+    let since = Instant::now();
+    while under.is_some() && !has_library(server.0.id()) {
+        if since.elapsed() > START {
+            return Err(BenchError::Missing(format!("{name} runs without {LIBRARY}")));
+        }
+        std::thread::sleep(AGAIN);
+    }
+    Ok(server)
+}
+
+/// Whether the library is in a process's memory.
+fn has_library(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(LIBRARY))
 }
 
 fn free_port() -> Result<u16, BenchError> {
@@ -77,8 +92,7 @@ fn proof_of(output: &Output, under: Under<'_>) -> Result<Proof, BenchError> {
 }
 
 fn library() -> Result<PathBuf, BenchError> {
-    let missing =
-        |_| BenchError::Missing(format!("{LIBRARY} is not built: cargo build -p ccplane-wait-preload"));
+    let missing = |_| BenchError::Missing(format!("{LIBRARY} is not built; `make bench` builds it"));
     oracle::find(LIBRARY).map_err(missing)
 }
 
@@ -125,7 +139,7 @@ pub fn redis() -> Result<Vec<Figure>, BenchError> {
             "--appendonly",
             "no",
         ]);
-        let server = start(server, "redis-tools")?;
+        let server = start(server, "redis-tools", under)?;
         let since = Instant::now();
         while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
             if since.elapsed() > START {
@@ -133,9 +147,7 @@ pub fn redis() -> Result<Vec<Figure>, BenchError> {
             }
             std::thread::sleep(AGAIN);
         }
-        let spent = || -> Result<Duration, BenchError> {
-            Ok(processor::of_threads(server.0.id())?.iter().map(|(_, time)| *time).sum())
-        };
+        let spent = || processor::of_process(server.0.id());
         let requests = REQUESTS.to_string();
         let mut client = command("redis-benchmark", under);
         client.args(["-p", &port, "-n", &requests, "-c", "1", "-t", "get", "--csv"]);
@@ -170,7 +182,7 @@ pub fn iperf3() -> Result<Vec<Figure>, BenchError> {
         let port = free_port()?.to_string();
         let mut server = command("iperf3", under);
         server.args(["-s", "-1", "-p", &port, "-B", "127.0.0.1"]);
-        let _server = start(server, "iperf3")?;
+        let _server = start(server, "iperf3", under)?;
         let _here = OneCore::nth(0);
         let since = Instant::now();
         loop {
@@ -229,6 +241,7 @@ mod tests {
         assert_eq!(waits("ERROR: ld.so: object cannot be preloaded"), None);
         let output = Command::new("true").output().unwrap();
         assert!(proof_of(&output, None).is_ok());
+        assert!(!has_library(std::process::id()));
         assert!(proof_of(&output, Some((Path::new("x"), "auto:10"))).is_err());
     }
 }

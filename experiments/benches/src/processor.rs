@@ -30,6 +30,11 @@ pub fn of_threads(pid: u32) -> Result<Vec<(String, Duration)>, BenchError> {
     Ok(threads.flatten().filter_map(|thread| of_thread(&thread.path())).collect())
 }
 
+/// Reads the processor time of all threads of process `pid` together.
+pub fn of_process(pid: u32) -> Result<Duration, BenchError> {
+    Ok(of_threads(pid)?.iter().map(|(_, time)| *time).sum())
+}
+
 fn of_thread(folder: &Path) -> Option<(String, Duration)> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let ns = read("schedstat")?.split(' ').next()?.parse().ok()?;

@@ -55,6 +55,6 @@ pub use sweep::{MAX_FAILURES, Step, SweepEnd, SweepOptions, Swept, drawn, sweep}
 pub use table::{MAX_TABLE_BYTES, Row, RowOutcome, Source, TABLE_VERSION, Table, TableError, TableHeader};
 pub use topology::{Cache, Interface, Interrupt, Node, Processor, Topology};
 pub use tune::{
-    Best, DEFAULT_REPEATS, MIN_GAIN, Objective, Search, SearchError, Told, Trial, TuneEnd, TuneError,
-    TuneOptions, Tuned, tune,
+    Best, DEFAULT_REPEATS, DEFAULT_TRIALS, MIN_GAIN, Objective, Search, SearchError, Told, Trial, TuneEnd,
+    TuneError, TuneOptions, Tuned, tune,
 };

@@ -35,9 +35,12 @@ unsafe fn waits(timeout: *const timespec) -> bool {
 /// Stands for libc's `readv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    let before = real::errno();
     if is_blocking_socket(fd) {
         READV.note();
     }
+    // A file or a pipe has just failed to be a socket, of which the program is not to hear.
+    real::set_errno(before);
     // SAFETY: the caller's promise.
     unsafe { real::readv(fd, parts, count) }
 }

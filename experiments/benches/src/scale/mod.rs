@@ -173,9 +173,7 @@ impl Lab {
 
     fn measure(&self, crowd: &Crowd) -> Result<Cost, BenchError> {
         thread::sleep(self.pace.settle);
-        let agent = || -> Result<Duration, BenchError> {
-            Ok(processor::of_threads(self.agent.process.0.id())?.iter().map(|(_, time)| *time).sum())
-        };
+        let agent = || processor::of_process(self.agent.process.0.id());
         let (busy_before, agent_before) = (processor::busy()?, agent()?);
         let (from, bytes_before) = (Instant::now(), crowd.acked_bytes()?);
         thread::sleep(self.pace.window);
@@ -285,7 +283,9 @@ fn until(what: &'static str, mut holds: impl FnMut() -> Result<bool, BenchError>
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use ccplane_testing::skipped;
+    use ccplane_testing::{skipped, within_tries};
+
+    const TRIES: u32 = 3;
 
     /// One decade, made short: an agent's process steers all flows, hears their reports and loses none.
     #[test]
@@ -304,7 +304,8 @@ mod tests {
         let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
         let pace = Pace { table: 256, pairs: 1, settle, window };
         let lab = Lab::start(pace).unwrap();
-        let figures = lab.decade(FLOWS).unwrap();
+        // A machine that is busy elsewhere may keep the agent silent for longer than its flows wait for it.
+        let figures = within_tries(test, TRIES, |_| lab.decade(FLOWS));
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
         let wanted = ["time", "agent", "memory", "lost"].map(|what| format!("scale.flows.{what}.{FLOWS}"));
         assert_eq!(names, wanted);

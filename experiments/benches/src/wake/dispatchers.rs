@@ -68,7 +68,7 @@ fn wakes(ours: &Way, queues: usize) -> Result<Vec<Figure>, BenchError> {
 fn looks(queues: usize) -> Result<Figure, BenchError> {
     let ready = Ready::new(queues).map_err(|error| BenchError::Missing(error.to_string()))?;
     let counts: Vec<Count> = (0..queues).map(|_| Count::default()).collect();
-    let (mut taken, mut found) = (vec![0_u32; queues], 0_u64);
+    let (mut taken, mut found, mut seen) = (vec![0_u32; queues], 0_u64, 0_u64);
     let queue = |n: u32| n as usize * 37 % queues;
     let mut pairs: Vec<Pair> = Vec::new();
     for round in 0..BLOCKS {
@@ -84,13 +84,18 @@ fn looks(queues: usize) -> Result<Figure, BenchError> {
             let start = Instant::now();
             for n in 0..LOOKS {
                 counts[queue(n)].0.fetch_add(1, Ordering::Release);
-                scan(&counts, &mut taken, |queue| _ = black_box(queue));
+                seen += scan(&counts, &mut taken, |queue| _ = black_box(queue));
             }
             Ok(start.elapsed().as_nanos() as f64 / f64::from(LOOKS))
         };
         pairs.push(in_turn(round, marks, scans)?);
     }
-    let proof = Proof::exactly("marks that were taken", found, u64::from(LOOKS) * BLOCKS as u64)?;
+    let looks = u64::from(LOOKS) * BLOCKS as u64;
+    let proof = Proof::exactly("marks that were taken", found, looks)?.and(&Proof::exactly(
+        "scans that found an event",
+        seen,
+        looks,
+    )?);
     let name = format!("wake.dispatch.look.{queues}");
     Ok(Figure::paired(name, "ns", "a look at each queue", &pairs, &proof))
 }
@@ -222,6 +227,7 @@ mod tests {
     #[test]
     fn looks_count_their_marks() {
         let figure = looks(10).unwrap();
-        assert_eq!(figure.proof.counts().next(), Some(("marks that were taken", 100_000)));
+        let counts: Vec<_> = figure.proof.counts().collect();
+        assert_eq!(counts, [("marks that were taken", 100_000), ("scans that found an event", 100_000)]);
     }
 }

@@ -34,9 +34,7 @@ pub(super) fn run() -> Result<Vec<Figure>, BenchError> {
         for load in &LOADS {
             let (mut through, mut pipes): (Rounds, Rounds) = Default::default();
             for round in 0..ROUNDS {
-                let spent = || -> Result<Duration, BenchError> {
-                    Ok(processor::of_threads(process)?.iter().map(|(_, time)| *time).sum())
-                };
+                let spent = || processor::of_process(process);
                 let ours = || trips(load, || v1.round_trip(SID), spent, "updates of portus");
                 let (one, other) = in_turn(round, ours, || over_pipes(load, &cores, core))?;
                 through.push(one);

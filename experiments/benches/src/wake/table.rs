@@ -4,6 +4,7 @@
 
 use super::{BASELINE, BASELINE_WORDS, LOADS, Place, QUANTILES, QUEUES, WAYS};
 use crate::figure::Figure;
+use ccplane_report::draw::style::COLOURS;
 use ccplane_report::draw::{
     Axis, Entry, Figure as Drawn, Mark, Marker, Panel, Scale, Shape, Style, Weight, scene::scene, svg,
 };
@@ -13,8 +14,6 @@ use std::collections::BTreeMap;
 const CPU: &str = "cpu";
 /// The quantiles that are plotted.
 const PLOTTED: [&str; 2] = ["p50", "p99"];
-/// Distinct colours of lines before dashes have to tell them apart.
-const COLOURS: usize = ccplane_report::draw::style::COLOURS;
 
 /// The values of all cells, microseconds.
 #[derive(Clone, PartialEq, Debug)]
@@ -154,6 +153,7 @@ impl Table {
     }
 }
 
+/// Takes the colours in turn, with other dashes each time round.
 fn style(series: usize) -> Style {
     Style::line(series % COLOURS, series / COLOURS)
 }

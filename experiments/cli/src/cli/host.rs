@@ -217,7 +217,7 @@ pub(crate) struct HostTuneArgs {
     pub(crate) objective: ObjectiveName,
 
     /// Combinations that are tried; an exhaustive search tries all.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = ccplane_host::DEFAULT_TRIALS, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) trials: u64,
 
     /// Also write a page with the search and a picture of the host to FILE.

@@ -132,7 +132,7 @@ fn what_a_killed_process_has_changed_is_taken_back() {
     let Some(said) = said("what_a_killed_process_has_changed_is_taken_back", SCRIPT) else { return };
     let (rounds, restored) = said.trim().rsplit_once('\n').unwrap();
     assert!(rounds.lines().all(|line| line == "1500 0 0 0 1500 "), "{said}");
-    // Without a kill between a change and the process's end nothing would have been tried.
+    // Had no process come to a change before it was killed, nothing would have been tried.
     let restored: u32 = restored.strip_prefix("restored ").unwrap().parse().unwrap();
     assert!(restored > 0, "{said}");
     eprintln!("of 40 rounds: {restored} changes");

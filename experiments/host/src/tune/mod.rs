@@ -17,6 +17,8 @@ use crate::sweep::MAX_FAILURES;
 use search::Proposer;
 pub use search::{Search, SearchError};
 
+/// Trials of a search where nothing else is asked for.
+pub const DEFAULT_TRIALS: u64 = 30;
 /// Measurements of the defaults, from which the noise is estimated.
 pub const DEFAULT_REPEATS: usize = 8;
 /// Deviations below the best so far that are beyond noise.

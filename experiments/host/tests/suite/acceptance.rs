@@ -1,8 +1,8 @@
 //! Limits that learning and search have to reach on modelled hosts. The seeds are fixed, so that all of it is the same on each run.
 
 use ccplane_host::{
-    Best, Cell, Costs, CsvColumns, Frame, LearnConfig, ModelHost, Objective, Search, Subject, SweepEnd,
-    SweepOptions, Table, TableHeader, TuneOptions, best_coalescing, learn, sweep, tune,
+    Best, Cell, Costs, CsvColumns, DEFAULT_TRIALS, Frame, LearnConfig, ModelHost, Objective, Search, Subject,
+    SweepEnd, SweepOptions, Table, TableHeader, TuneOptions, best_coalescing, learn, sweep, tune,
 };
 use ccplane_results::Host;
 use std::collections::BTreeSet;
@@ -134,7 +134,6 @@ fn a_search_finds_what_a_sweep_would() {
 /// comes is a figure (`ccplane bench host.tune`), and no promise.
 #[test]
 fn a_search_of_few_trials_finds_something_better() {
-    const DEFAULT_TRIALS: u64 = 30;
     for size in ["2x4", "2x16"] {
         let (_, best) = exhaustive(&model(size, 1));
         for seed in [1, 2, 3] {

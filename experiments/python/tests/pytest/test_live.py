@@ -15,6 +15,8 @@ from ccplane import results
 
 #: Seconds within which a busy machine does whatever is waited for.
 PATIENCE_S = 60
+#: Seconds between two looks whether it has, which leave the processor to those who do it.
+LOOK_EVERY_S = 0.01
 
 PLAN = """
 title = "Live"
@@ -86,6 +88,7 @@ def until(what, look):
     end = time.monotonic() + PATIENCE_S
     while not (found := look()):
         assert time.monotonic() < end, what
+        time.sleep(LOOK_EVERY_S)
     return found
 
 

@@ -6,7 +6,7 @@ use ccplane_testing::{skipped, wait_for};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::select::{FdSet, select};
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{read, write};
 use std::io::{Read, Write};
@@ -154,6 +154,8 @@ fn waits_end_when_they_are_to() {
 
 /// Bytes of a stream that no socket has room for at once.
 const STREAM_BYTES: usize = 4 << 20;
+/// Send buffer of the stream, bytes: so little that its writer soon finds it full, however late either end runs.
+const SEND_BYTES: usize = 4096;
 
 #[test]
 fn streams_are_read_and_written_as_files_are() {
@@ -162,6 +164,7 @@ fn streams_are_read_and_written_as_files_are() {
     }
     let bytes: Vec<u8> = (0..STREAM_BYTES).map(|n| (n * 31 % 251) as u8).collect();
     let (to, from) = UnixStream::pair().unwrap();
+    setsockopt(&to, sockopt::SndBuf, &SEND_BYTES).unwrap();
     let sent = bytes.clone();
     let writer = std::thread::spawn(move || assert_eq!(write(&to, &sent), Ok(STREAM_BYTES)));
     // Only then there is no room for the rest: it is written while this thread reads.
