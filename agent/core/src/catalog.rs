@@ -147,21 +147,13 @@ pub enum CommandError {
     },
     /// Too many fields in one command.
     #[error("{found} fields in one command, at most {limit} are allowed")]
-    TooManyFields {
-        found: usize,
-        limit: usize,
-    },
+    TooManyFields { found: usize, limit: usize },
     /// Too many commands in one call; this and later ones were not carried out.
     #[error("{found} commands in one call, at most {limit} are allowed")]
-    TooManyCommands {
-        found: usize,
-        limit: usize,
-    },
+    TooManyCommands { found: usize, limit: usize },
     /// The datapath is behind.
     #[error("{limit} commands wait for the datapath, the most there may be")]
-    QueueFull {
-        limit: usize,
-    },
+    QueueFull { limit: usize },
     /// The datapath refused an update.
     #[error("the datapath refused the update: {0}")]
     Datapath(ccplane_contract::DatapathError),
@@ -173,11 +165,7 @@ pub enum CommandError {
 pub enum CatalogError {
     /// Too many of something.
     #[error("{found} {what}, at most {limit} are allowed")]
-    TooMany {
-        what: &'static str,
-        found: usize,
-        limit: usize,
-    },
+    TooMany { what: &'static str, found: usize, limit: usize },
     /// Two algorithms of one name, or one named [`NATIVE`].
     #[error("the name `{name}` of an algorithm is taken")]
     NameTaken { name: &'static str },

@@ -114,9 +114,7 @@ pub enum AttachError {
     #[error("datapath {0:?} is attached already")]
     Attached(DatapathId),
     #[error("{limit} datapaths are attached, the most there may be")]
-    TooMany {
-        limit: usize,
-    },
+    TooMany { limit: usize },
     #[error("the agent stops")]
     Stopping,
 }

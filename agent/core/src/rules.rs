@@ -127,10 +127,7 @@ impl Rules {
 #[non_exhaustive]
 pub enum RulesError {
     #[error("{found} rules, at most {limit} are allowed")]
-    TooMany {
-        found: usize,
-        limit: usize,
-    },
+    TooMany { found: usize, limit: usize },
     /// No algorithm of that name.
     #[error("{}: there is no algorithm `{name}`; there are native, {}", place(*rule), known.join(", "))]
     UnknownAlgorithm {

@@ -92,11 +92,7 @@ pub enum EncodeError {
     },
     /// More of something than the protocol allows.
     #[error("{field}: {found}, at most {limit} are allowed")]
-    TooMany {
-        field: &'static str,
-        found: usize,
-        limit: usize,
-    },
+    TooMany { field: &'static str, found: usize, limit: usize },
     /// A value above what the protocol can carry.
     #[error("{field}: {found} is above the limit {limit}")]
     TooLarge {

@@ -135,9 +135,7 @@ pub struct Arm {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ArmsError {
     /// Their number is outside 1 to [`MAX_ARMS`].
-    Count {
-        found: usize,
-    },
+    Count { found: usize },
     /// One has arms itself, or is named twice.
     Unfit { arm: &'static str },
 }

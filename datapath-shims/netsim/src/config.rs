@@ -269,10 +269,7 @@ pub enum ConfigError {
     NoRate { link: u8 },
     /// A path crosses a link that does not exist.
     #[error("link {found} does not exist, the network has {links}")]
-    NoLink {
-        found: u8,
-        links: usize,
-    },
+    NoLink { found: u8, links: usize },
 }
 
 pub(crate) fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), ConfigError> {

@@ -58,10 +58,7 @@ pub enum Error {
     Model(#[from] ModelError),
     /// The file as a whole is refused, though no single line is wrong.
     #[error("{}: {source}", file.display())]
-    File {
-        file: PathBuf,
-        source: Box<Error>,
-    },
+    File { file: PathBuf, source: Box<Error> },
 }
 
 impl Error {

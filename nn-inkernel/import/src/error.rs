@@ -8,11 +8,7 @@ use ccplane_quantize::MlpError;
 pub enum ImportError {
     /// Too much of something.
     #[error("{found} {what}, at most {limit} are allowed")]
-    TooMany {
-        what: &'static str,
-        found: usize,
-        limit: usize,
-    },
+    TooMany { what: &'static str, found: usize, limit: usize },
     /// The bytes are no ONNX model.
     #[error("no ONNX model: {reason}")]
     Onnx { reason: String },

@@ -36,10 +36,7 @@ pub enum CheckpointError {
     Read(#[from] ReadError),
     /// The checkpoint cannot be written.
     #[error("{}: {source}", path.display())]
-    Write {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The file or one of its tensors is malformed.
     #[error("checkpoint: {0}")]
     Safetensors(#[from] SafeTensorError),
