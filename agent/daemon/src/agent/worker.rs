@@ -624,7 +624,8 @@ mod tests {
         }
         fn doze(&mut self, timeout: Duration, _: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
             self.sleeps.fetch_add(1, Relaxed);
-            by.sleep(timeout, None).map(|_| ())
+            by.sleep(timeout, None);
+            Ok(())
         }
         /// Takes over as many flows as a thread that it starts has cores.
         fn adopt(&mut self, _: &str, _: Option<&Path>) -> Option<Result<u64, EbpfError>> {
