@@ -43,7 +43,8 @@ const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// Request to a loop's thread.
 pub(super) enum Query {
-    Flows(oneshot::Sender<Vec<FlowRecord>>),
+    /// Answered with the flows, and how many ended before the agent heard of them.
+    Flows(oneshot::Sender<(Vec<FlowRecord>, u64)>),
     Status(oneshot::Sender<LoopStatus>),
     Programs(oneshot::Sender<Vec<ProgramRecord>>),
     Sample(oneshot::Sender<LoopSample>),
@@ -407,7 +408,9 @@ impl Loop {
         }
         while let Ok(query) = self.inbox.try_recv() {
             match query {
-                Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
+                Query::Flows(to) => {
+                    let _ = to.send((self.source.flows(&self.core), self.source.unseen_flows()));
+                }
                 Query::Status(to) => drop(to.send(self.status())),
                 Query::Programs(to) => drop(to.send(self.programs())),
                 Query::Sample(to) => drop(to.send(self.sample())),
