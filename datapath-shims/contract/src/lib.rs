@@ -336,7 +336,8 @@ pub trait Datapath {
         Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() })
     }
 
-    /// As [`Datapath::set_program`], unless the flow runs `uid` already, as one that it started with may.
+    /// As [`Datapath::set_program`], unless the flow runs `uid` already, as one that it started with may. Returns whether it had to
+    /// be set.
     ///
     /// # Errors
     /// As [`Datapath::set_program`].
@@ -345,8 +346,8 @@ pub trait Datapath {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.set_program(flow, uid, fields)
+    ) -> Result<bool, DatapathError> {
+        self.set_program(flow, uid, fields).map(|()| true)
     }
 
     /// Starts flows to come without a program of this hook.

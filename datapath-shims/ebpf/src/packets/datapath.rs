@@ -416,14 +416,14 @@ impl Datapath for PacketsDatapath {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
+    ) -> Result<bool, DatapathError> {
         self.programs.get(uid)?;
         let known = self.book.known(&self.memory, flow)?;
         if self.memory.table.uid(flow) == Some(uid) {
             known.program = Some(uid);
-            return Ok(());
+            return Ok(false);
         }
-        self.set_program(flow, uid, fields)
+        self.set_program(flow, uid, fields).map(|()| true)
     }
 
     fn clear_first(&mut self, hook: Hook) {
