@@ -27,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::size::log2_q16;
 use crate::usual::UsualTimes;
-use choosing::Choosing;
+use choosing::{Choosing, value_if_set};
 
 pub use choosing::{AT_START, FLOWLET_GAP};
 
@@ -376,7 +376,8 @@ impl Algorithm for Path {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let explore_q16 = EXPLORE.value_in(values) * ONE_Q16 / PERMILLE;
+        let wanted = value_if_set(&EXPLORE, values).map(|permille| permille * ONE_Q16 / PERMILLE);
+        let explore_q16 = wanted.unwrap_or(self.explore_q16);
         Some(Arc::new(Path { explore_q16, choosing: self.choosing.with(values), ..self.clone() }))
     }
 }
@@ -765,10 +766,14 @@ mod tests {
     #[test]
     fn the_share_that_explores_is_a_parameter() {
         let path: Arc<dyn Algorithm> = Arc::new(Path::default());
-        let mut control = Control::default();
-        ccplane_alg::configure(&path, [("explore_permille", 250)]).unwrap().first(&mut control);
-        let set = control.requests().next().unwrap();
-        assert_eq!((set.program, set.fields[0]), (Some("path"), ("explore", ONE_Q16 / 4)));
+        let explores = ccplane_alg::configure(&path, [("explore_permille", 250)]).unwrap();
+        // Another one that is set leaves it as it is.
+        for path in [&explores, &ccplane_alg::configure(&explores, [("flowlet_gap_us", 120)]).unwrap()] {
+            let mut control = Control::default();
+            path.first(&mut control);
+            let set = control.requests().next().unwrap();
+            assert_eq!((set.program, set.fields[0]), (Some("path"), ("explore", ONE_Q16 / 4)));
+        }
     }
 
     #[test]

@@ -102,7 +102,9 @@ impl Command {
             Command::Remove { uid } => datapath.remove(*uid),
             Command::SetProgram { flow, uid, fields } => datapath.set_program(*flow, *uid, fields),
             Command::Update { flow, fields } => datapath.update(*flow, fields),
-            Command::EnsureProgram { flow, uid, fields } => datapath.ensure_program(*flow, *uid, fields),
+            Command::EnsureProgram { flow, uid, fields } => {
+                datapath.ensure_program(*flow, *uid, fields).map(|_| ())
+            }
             Command::SetFirst { uid, fields } => datapath.set_first(*uid, fields),
             Command::ClearFirst { hook } => {
                 datapath.clear_first(*hook);

@@ -3,7 +3,7 @@
 use crate::args::Place;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::rundir;
+use crate::rundir::{self, SERVICE_STATE};
 use ccplane_ebpf::{MAX_FLOWS, Options};
 use ccplane_files::SocketError;
 use std::ffi::OsString;
@@ -68,6 +68,16 @@ impl Located {
         self.kept(self.config.learn.folder.as_deref(), POLICIES)
     }
 
+    /// The folders in which a learned policy may be.
+    ///
+    /// A shell is told of no state directory: what is checked there is looked for in the package's, too, as its service would.
+    pub fn learned(&self) -> Result<Vec<PathBuf>, SocketError> {
+        let StateFolder { folder, former } = self.policies()?;
+        let is_settled = folder != former;
+        let service = (!is_settled).then(|| Path::new(SERVICE_STATE).join(POLICIES));
+        Ok([Some(folder), is_settled.then_some(former), service].into_iter().flatten().collect())
+    }
+
     /// The folder of what algorithms know of destinations.
     pub fn memory(&self) -> Result<StateFolder, SocketError> {
         self.kept(self.config.portfolio.folder.as_deref(), MEMORY)
@@ -123,5 +133,10 @@ mod tests {
         let of = |kept: StateFolder| (kept.folder, kept.former);
         assert_eq!(of(located(config).policies().unwrap()), ("/a".into(), "/run/mine/policies".into()));
         assert_eq!(of(located(config).memory().unwrap()), ("/b".into(), "/run/mine/memory".into()));
+        let learned = |config| located(config).learned().unwrap();
+        assert_eq!(learned(config), [Path::new("/a"), Path::new("/run/mine/policies")]);
+        // A shell is told of no state directory.
+        let from_a_shell = [Path::new("/run/mine/policies"), Path::new("/var/lib/ccplane/policies")];
+        assert_eq!(learned(""), from_a_shell);
     }
 }

@@ -16,6 +16,9 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the datapath socket.
 pub const DATAPATH_SOCKET: &str = "ccp.sock";
 
+/// The state directory of the package's service, which outlives a start of the machine.
+pub(crate) const SERVICE_STATE: &str = "/var/lib/ccplane";
+
 /// Errors of the run directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {

@@ -4,6 +4,7 @@
 //! share it. What cannot be read or written admits nothing.
 
 use crate::owned::{Folder, OwnedError};
+use crate::rundir::SERVICE_STATE;
 use ccplane_snapshot::{Admission, Snapshot, SnapshotError, Trust, TrustedSnapshot};
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
@@ -113,7 +114,7 @@ fn read(folder: &Folder) -> Result<BTreeMap<String, u64>, RefusedSnapshot> {
 /// Returns the folder for state that outlives a start of the machine.
 fn default_state() -> Option<PathBuf> {
     if geteuid().is_root() {
-        return Some(PathBuf::from("/var/lib/ccplane"));
+        return Some(PathBuf::from(SERVICE_STATE));
     }
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -130,6 +130,13 @@ pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int>
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), &raw mut length)
     };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Whether something can be read from a descriptor now, or it has ended.
+pub(crate) fn is_readable(descriptor: RawFd) -> bool {
+    let mut polled = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: it is one entry, which lives for the call; a number that names nothing is only reported.
+    unsafe { libc::poll(&raw mut polled, 1, 0) > 0 }
 }
 
 /// Sets the busy polling of an epoll(7) instance.

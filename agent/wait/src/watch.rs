@@ -8,10 +8,9 @@
 use crate::affinity::Pinned;
 use crate::dispatch::{Class, DispatchError, POLLS_PER_ROUND, ROUNDS_PER_YIELD, begin, start_thread};
 use crate::seat::Seat;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::sys;
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -42,7 +41,8 @@ pub struct Watched {
 #[derive(Default)]
 struct Member {
     seat: Seat,
-    queues: Mutex<(Queues, Option<OwnedFd>)>,
+    /// Its queues, and while it sleeps the descriptor that this sleep named.
+    queues: Mutex<(Queues, Option<RawFd>)>,
 }
 
 /// A running watcher; dropped, it ends.
@@ -90,20 +90,13 @@ impl Watched {
     }
 
     /// Sleeps until a queue has something, `also` is readable, or `timeout` passed; true where the watcher called.
-    ///
-    /// # Errors
-    /// There is no descriptor left, by which the watcher could look at `also`.
-    pub fn sleep(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
-        let also = also.map(|fd| fd.try_clone_to_owned()).transpose()?;
-        let has_more = also.is_some();
-        if has_more {
-            locked(&self.member.queues).1 = also;
-        }
+    pub fn sleep(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> bool {
+        let Some(also) = also else { return self.member.seat.wait(timeout) };
+        // Borrowed until this returns, it stays open for as long as the watcher has its number.
+        locked(&self.member.queues).1 = Some(also.as_raw_fd());
         let called = self.member.seat.wait(timeout);
-        if has_more {
-            locked(&self.member.queues).1 = None;
-        }
-        Ok(called)
+        locked(&self.member.queues).1 = None;
+        called
     }
 }
 
@@ -117,8 +110,8 @@ impl Member {
     fn has_something(&self, with_descriptors: bool) -> bool {
         let queues = locked(&self.queues);
         let (Queues { in_memory, descriptors }, also) = &*queues;
-        in_memory.iter().any(|is_ready| is_ready())
-            || (with_descriptors && descriptors.iter().chain(also).any(is_readable))
+        let mut descriptors = descriptors.iter().map(AsRawFd::as_raw_fd).chain(*also);
+        in_memory.iter().any(|is_ready| is_ready()) || (with_descriptors && descriptors.any(sys::is_readable))
     }
 }
 
@@ -169,11 +162,6 @@ impl Shared {
 /// Locks what is whole at any time: no panic leaves it half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_readable(descriptor: &OwnedFd) -> bool {
-    let mut one = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
-    poll(&mut one, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 fn watch(shared: &Shared) {

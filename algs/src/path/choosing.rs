@@ -17,13 +17,16 @@ impl Default for Choosing {
     }
 }
 
+/// A parameter's value among those that are set, if it is one of them.
+pub fn value_if_set(parameter: &Parameter, values: &[(&'static str, i64)]) -> Option<i64> {
+    let is_set = values.iter().any(|(name, _)| *name == parameter.name);
+    is_set.then(|| parameter.value_in(values))
+}
+
 impl Choosing {
     /// The same with the values that are set.
     pub fn with(self, values: &[(&'static str, i64)]) -> Choosing {
-        let or = |parameter: &Parameter, own: i64| {
-            let is_set = values.iter().any(|(name, _)| *name == parameter.name);
-            if is_set { parameter.value_in(values) } else { own }
-        };
+        let or = |parameter: &Parameter, own: i64| value_if_set(parameter, values).unwrap_or(own);
         Choosing {
             flowlet_gap_us: or(&FLOWLET_GAP, self.flowlet_gap_us),
             at_start: or(&AT_START, self.at_start.into()) != 0,

@@ -72,10 +72,12 @@ impl<T: Forward> Datapath for T {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.inner_mut().ensure_program(flow, uid, fields)?;
-        self.note_accepted(Accepted::SetProgram { flow, uid, fields });
-        Ok(())
+    ) -> Result<bool, DatapathError> {
+        let was_set = self.inner_mut().ensure_program(flow, uid, fields)?;
+        if was_set {
+            self.note_accepted(Accepted::SetProgram { flow, uid, fields });
+        }
+        Ok(was_set)
     }
     fn clear_first(&mut self, hook: Hook) {
         self.inner_mut().clear_first(hook);
@@ -166,9 +168,9 @@ mod tests {
             _: FlowId,
             uid: ProgramUid,
             _: &[(Field, i64)],
-        ) -> Result<(), DatapathError> {
+        ) -> Result<bool, DatapathError> {
             self.ensured.push(uid);
-            Ok(())
+            Ok(!self.first.contains(&uid))
         }
         fn clear_first(&mut self, hook: Hook) {
             self.cleared.push(hook);
@@ -220,17 +222,19 @@ mod tests {
         noting.set_program(FLOW, UID, &fields).unwrap();
         noting.update(FLOW, &fields).unwrap();
         assert_eq!(noting.update(FlowId(8), &fields), Err(DatapathError::NoFlow(FlowId(8))));
-        noting.ensure_program(FLOW, UID, &fields).unwrap();
+        assert_eq!(noting.ensure_program(FLOW, UID, &fields), Ok(true));
+        noting.set_first(UID, &[]).unwrap();
+        assert_eq!(noting.ensure_program(FLOW, UID, &fields), Ok(false), "it started so");
         noting.release(FLOW).unwrap();
         let names: Vec<&str> = noting.accepted.iter().filter_map(|said| said.split(' ').next()).collect();
-        assert_eq!(names, ["SetProgram", "Update", "SetProgram", "Release"], "refused ones are not noted");
+        let expected = ["SetProgram", "Update", "SetProgram", "Release"];
+        assert_eq!(names, expected, "what is refused, or need not be done, is not noted");
 
-        noting.set_first(UID, &[]).unwrap();
         noting.clear_first(Hook::Send);
         noting.heartbeat();
         assert_eq!((noting.requested(FLOW), noting.capabilities().hooks), (Some("cubic"), ON_ACKS));
         let Starting { fake, first, ensured, cleared } = &noting.inner;
-        assert_eq!((&first[..], &ensured[..], &cleared[..]), (&[UID][..], &[UID][..], &[Hook::Send][..]));
+        assert_eq!((&first[..], &ensured[..], &cleared[..]), (&[UID][..], &[UID; 2][..], &[Hook::Send][..]));
         assert_eq!((fake.heartbeats, fake.changes.len()), (1, 2));
         assert_eq!((noting.flows().len(), noting.poll(8, &mut Vec::new())), (1, 1));
     }

@@ -338,7 +338,7 @@ pub trait Datapath {
     }
 
     /// Sets a program as [`Datapath::set_program`] does, unless the flow runs `uid` already, as one that
-    /// it started with may.
+    /// it started with may. Returns whether it had to be set.
     ///
     /// # Errors
     /// As [`Datapath::set_program`].
@@ -347,8 +347,8 @@ pub trait Datapath {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.set_program(flow, uid, fields)
+    ) -> Result<bool, DatapathError> {
+        self.set_program(flow, uid, fields).map(|()| true)
     }
 
     /// Starts flows to come without a program of this hook.

@@ -1,11 +1,10 @@
 //! The agent's handle: it attaches the datapath, installs programs, and polls events.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
@@ -31,6 +30,7 @@ use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Change, Start, Values};
+use crate::waiting::KernelEvents;
 
 /// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
 ///
@@ -213,27 +213,12 @@ impl EbpfDatapath {
     /// # Errors
     /// The error of ppoll(2).
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
-        self.wait_also(timeout, None)
+        self.events().wait(timeout, None)
     }
 
-    /// Waits as [`EbpfDatapath::wait`] does, and ends early when `also` becomes readable.
-    ///
-    /// # Errors
-    /// The error of ppoll(2).
-    pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
-        let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
-        waiting.store(1, SeqCst);
-        // A producer that read the flag before the store did not wake us: check again before sleeping.
-        fence(SeqCst);
-        let slept = if self.has_events() { Ok(()) } else { self.ring.sleep(timeout, also) };
-        waiting.store(0, Release);
-        slept
-    }
-
-    /// The core on which an event last found the agent asleep and woke it; `None` before.
-    pub fn waker_core(&self) -> Option<usize> {
-        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
-        core.checked_sub(1).map(|core| core as usize)
+    /// The datapath's events, to wait for.
+    pub fn events(&self) -> KernelEvents<'_> {
+        KernelEvents::new(&self.memory, &self.ring, &self.book)
     }
 
     /// The nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an [`account`]
@@ -281,23 +266,6 @@ impl EbpfDatapath {
         sys::map_update(&self.maps.slots, &(slot as u32).to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes())
             .map_err(|e| os_error("put the program into its slot", &e))?;
         Ok(Loaded { slot, instance, _fd: Arc::new(fd) })
-    }
-
-    /// The number of flows so far that ended before the agent could be told of them. Where events were dropped
-    /// ([`Event::Dropped`]), such flows may be among those instead.
-    pub fn unseen_flows(&self) -> u64 {
-        self.book.unseen()
-    }
-
-    /// Whether an event waits to be polled; makes no system call.
-    pub fn has_events(&self) -> bool {
-        !self.ring.is_empty() || self.book.has_events()
-    }
-
-    /// Makes a probe of the ring of events, for another thread: true where an event waits that was not taken.
-    pub fn event_probe(&self) -> impl Fn() -> bool + Send + use<> {
-        let ring = Arc::clone(&self.ring);
-        move || !ring.is_empty()
     }
 
     /// The number of flows that run the program in a slot, or are about to.

@@ -38,6 +38,7 @@ mod slots;
 mod table;
 mod tcp;
 pub mod testrun;
+mod waiting;
 
 use ccplane_bpf as sys;
 
@@ -50,3 +51,4 @@ pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
 pub use options::{MAX_FLOWS, MAX_NAME, MAX_REQUESTS, Options, is_name};
 pub use outside::{Check, CleanReport, View, checks, clean, clean_all, read_flows};
+pub use waiting::KernelEvents;

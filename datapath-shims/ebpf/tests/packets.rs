@@ -431,9 +431,9 @@ fn flows_start_with_a_program_before_the_agent_hears_of_them() {
             _ => None,
         });
         assert_eq!((by, sent), (A, 0), "it ran on the first packet");
-        datapath.ensure_program(id, A, &[(p, 2)]).unwrap();
-        assert_eq!(next_dscp(&lab, &mut flow), dscp(6), "it runs already");
-        datapath.ensure_program(id, B, &[(p, 7)]).unwrap();
+        assert_eq!(datapath.ensure_program(id, A, &[(p, 2)]), Ok(false), "it runs already");
+        assert_eq!(next_dscp(&lab, &mut flow), dscp(6));
+        assert_eq!(datapath.ensure_program(id, B, &[(p, 7)]), Ok(true));
         assert_eq!(next_dscp(&lab, &mut flow), dscp(7));
         flow.end();
     }

@@ -187,6 +187,9 @@ impl Drop for OurAgent {
     }
 }
 
+/// The program of a portus agent, which is built apart.
+pub const PORTUS: &str = "ccplane-portus";
+
 /// A portus agent that steers as `ccp-reno` does, in a process of its own.
 pub struct Portus {
     pub process: Process,
@@ -222,7 +225,7 @@ impl Portus {
     fn with(tag: &str, flags: &[&str]) -> Result<Portus, BenchError> {
         let name = format!("ccplane-bench{tag}-{}", std::process::id());
         let socket = Path::new("/tmp/ccp").join(&name);
-        let mut command = Command::new(oracle::find("ccplane-portus")?);
+        let mut command = Command::new(oracle::find(PORTUS)?);
         command.arg(&name).args(flags).stdin(Stdio::null()).stderr(Stdio::null());
         let process = Process(context("start ccplane-portus", command.spawn())?);
         wait_for(&socket)?;

@@ -317,7 +317,7 @@ impl Steering {
                         steered += 1;
                     }
                 }
-                context("wait for events", datapath.wait_also(10 * NAP, None))?;
+                context("wait for events", datapath.events().wait(10 * NAP, None))?;
             }
             Ok(steered)
         });

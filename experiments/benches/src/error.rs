@@ -40,3 +40,8 @@ pub enum BenchError {
 pub(crate) fn context<T>(what: &'static str, r: std::io::Result<T>) -> Result<T, BenchError> {
     r.map_err(|source| BenchError::Os { what, source })
 }
+
+/// Says which rows a benchmark goes on without, and what they lack.
+pub(crate) fn tell_lack(bench: &str, rows: &str, lack: impl std::fmt::Display) {
+    eprintln!("ccplane: {bench}: no figures `{rows}`: {lack}");
+}

@@ -77,7 +77,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let lab = Lab::new(&asked)?;
     let mut figures = Vec::new();
     for (slot, choice) in Choice::DEFAULT.into_iter().enumerate() {
-        for &contender in Contender::ALL {
+        for contender in lab.contenders() {
             figures.extend(against_sockets(&lab, contender, slot as u8, choice)?);
         }
         figures.extend(against_echo(&lab, slot as u8, choice)?);

@@ -6,6 +6,7 @@ use crate::setting::{LiveSetting, within};
 use crate::uplinks::Uplinks;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
 use ccplane_netsim::workload::{FlowSizes, Playback, Structure};
+use ccplane_results::{PLAN_ADVICE, PLAN_VERSION};
 use serde::Deserialize;
 use std::fmt::Display;
 use std::path::Path;
@@ -19,11 +20,6 @@ pub const PLANS: &[(&str, &str)] = &[
 ];
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
-/// The version of the format of fabrics' plans that this program reads.
-const PLAN_VERSION: u64 = 1;
-/// The advice about a plan of another version.
-const PLAN_ADVICE: &str =
-    "run it by the ccplane that it was written for, or see the keys in experiments/plans/README.md";
 /// The loads of a quick run, percent.
 const QUICK_LOADS_PERCENT: [u32; 2] = [50, 70];
 /// Flows of a quick run that are measured, and those before them.

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format, in each file's [`Header`]. A reader refuses others.
 pub const SCHEMA_VERSION: u32 = 1;
+/// The version of the format of plans, of every kind, that this ccplane reads.
+pub const PLAN_VERSION: u64 = 1;
+/// The advice about a plan of another version.
+pub const PLAN_ADVICE: &str =
+    "run it by the ccplane that it was written for, or see the keys in experiments/plans/README.md";
 
 /// One line of a results file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

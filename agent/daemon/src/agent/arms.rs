@@ -3,7 +3,7 @@
 use crate::args::AgentArgs;
 use crate::config::{Arm, Config};
 use crate::failure::Failure;
-use crate::place::{Located, StateFolder};
+use crate::place::Located;
 use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
@@ -27,6 +27,8 @@ enum ArmError {
     Place(#[from] SocketError),
     #[error("{}: {source}", path.display())]
     Snapshot { path: PathBuf, source: SnapshotError },
+    #[error("no agent has kept that snapshot: there is no {}", list(paths))]
+    Nowhere { paths: Vec<PathBuf> },
     #[error("{}: it holds snapshot {found}", path.display())]
     Misnamed { path: PathBuf, found: Hash },
     #[error(transparent)]
@@ -81,7 +83,7 @@ fn with_snapshot(
     let Some(named) = &arm.snapshot else { return Ok(Arc::clone(algorithm)) };
     let hash: Option<Hash> = named.to_str().and_then(|text| text.parse().ok());
     let path = match hash {
-        Some(hash) => learned(&located.policies()?, hash),
+        Some(hash) => learned(located.learned()?, hash)?,
         None => named.clone(),
     };
     let snapshot = Snapshot::parse(&ccplane_files::read(&path, SNAPSHOT)?)
@@ -97,9 +99,15 @@ fn with_snapshot(
     Ok(Arc::new(WithSnapshot::new(Arc::clone(algorithm), &snapshot, slot)?))
 }
 
-/// The file of a snapshot that agents have learned; in the former folder if it is only there, from which the agent moves it later.
-fn learned(at: &StateFolder, hash: Hash) -> PathBuf {
+/// The file of a snapshot that agents have learned, in the first of these folders that has it or does not tell.
+fn learned(folders: Vec<PathBuf>, hash: Hash) -> Result<PathBuf, ArmError> {
     let name = format!("{hash}.snapshot");
-    let (path, former) = (at.folder.join(&name), at.former.join(&name));
-    if !path.exists() && former.exists() { former } else { path }
+    let paths: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&name)).collect();
+    // What may not be looked at is read all the same: the refusal then names it.
+    let found = paths.iter().find(|path| path.try_exists().unwrap_or(true)).cloned();
+    found.ok_or(ArmError::Nowhere { paths })
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", nor ")
 }

@@ -70,7 +70,7 @@ impl Source for Embedded {
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
         // The datapath's calls cost it no system call: nobody sleeps on its seat.
         if !self.woken.0.take_call() {
-            by.sleep(timeout, also)?;
+            by.sleep(timeout, also);
             self.woken.0.take_call();
         }
         Ok(())

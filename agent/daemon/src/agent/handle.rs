@@ -135,9 +135,9 @@ impl Handle {
             }),
             Request::Status => Response::Status(self.status(self.ask(Query::Status).await?)),
             Request::Flows => {
-                let flows = self.ask(Query::Flows).await?.into_iter().flatten().collect();
-                let unseen = self.status(self.ask(Query::Status).await?).counters.unseen_flows;
-                Response::Flows(Flows { silent: None, flows, unseen })
+                let (flows, unseen): (Vec<_>, Vec<u64>) = self.ask(Query::Flows).await?.into_iter().unzip();
+                let flows = flows.into_iter().flatten().collect();
+                Response::Flows(Flows { silent: None, flows, unseen: unseen.into_iter().sum() })
             }
             Request::Programs => {
                 let mut programs: Vec<_> = self.ask(Query::Programs).await?.into_iter().flatten().collect();

@@ -171,7 +171,7 @@ impl OwnLoop {
         if !self.worker.ask(Query::Flows(answer)) {
             return Vec::new();
         }
-        answered.blocking_recv().unwrap_or_default()
+        answered.blocking_recv().unwrap_or_default().0
     }
 
     /// Reports heard since the start; 0 if the loop has ended.

@@ -7,6 +7,7 @@ use ccplane_wait::affinity::{self, Pinned};
 use ccplane_wait::{Class, DispatchError, Mode, Queues, Wake, Watched};
 use std::io;
 use std::time::Duration;
+use tracing::warn;
 
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
@@ -32,6 +33,9 @@ pub(super) enum PlaceError {
     /// The cores are not there, or not allowed.
     #[error("run on cores {}: {source}", list(cores))]
     Cores { cores: Vec<usize>, source: io::Error },
+    /// The system does not say on which cores the process may run.
+    #[error("ask for the cores that the process may run on: {0}")]
+    Allowed(io::Error),
     /// No dispatcher runs on its core, or not in its class.
     #[error("wait by a dispatcher: {0}")]
     Dispatch(#[from] DispatchError),
@@ -43,6 +47,8 @@ pub(super) enum PlaceError {
 /// A thread on its cores, and where it waits so under a dispatcher's eyes; dropped on that thread.
 pub(super) struct Placed {
     watched: Option<Watched>,
+    /// The cores of the process but the dispatcher's, where there is another; empty without a dispatcher.
+    beside: Vec<usize>,
     _kept: Option<Pinned>,
 }
 
@@ -86,31 +92,25 @@ impl Pace {
         self.poll_interval
     }
 
-    /// Moves the calling thread to its cores, and under a dispatcher where it is to wait by one. `powers` are those that the thread
-    /// will keep; the dispatcher keeps none.
+    /// Moves the calling thread to its cores, and under a dispatcher where it is to wait by one: on the first of its cores, or else on
+    /// the last that the process may run on. `powers` are those that the thread will keep; the dispatcher keeps none.
     pub(super) fn place(&self, powers: Powers) -> Result<Placed, PlaceError> {
         let keep = |cores: &[usize]| {
             affinity::keep_to(cores).map_err(|source| PlaceError::Cores { cores: cores.to_vec(), source })
         };
+        let allowed = affinity::cores().map_err(PlaceError::Allowed)?;
         let kept = if self.cores.is_empty() { None } else { Some(keep(&self.cores)?) };
-        let watched = if self.wake == Wake::Dispatch {
+        let (watched, beside) = if self.wake == Wake::Dispatch {
+            let core = self.cores.first().or(allowed.last()).copied().unwrap_or(0);
             let role = powers.role.map(|_| Role::Plain);
             let none = Powers { capabilities: NOTHING, role };
             let settle = move || none.keep_only(Threads::This);
-            Some(Watched::join(self.dispatch_core()?, self.class, settle, Queues::default())?)
+            let watched = Watched::join(core, self.class, settle, Queues::default())?;
+            (Some(watched), allowed.into_iter().filter(|other| *other != core).collect())
         } else {
-            None
+            (None, Vec::new())
         };
-        Ok(Placed { watched, _kept: kept })
-    }
-
-    /// The core of the dispatcher: the first of those of the configuration, or else the last one that the process may run on.
-    fn dispatch_core(&self) -> Result<usize, PlaceError> {
-        let unknown = |source| PlaceError::Cores { cores: Vec::new(), source };
-        match self.cores.first() {
-            Some(core) => Ok(*core),
-            None => Ok(affinity::cores().map_err(unknown)?.last().copied().unwrap_or(0)),
-        }
+        Ok(Placed { watched, beside, _kept: kept })
     }
 }
 
@@ -126,6 +126,16 @@ impl Placed {
     /// The way to sleep under the dispatcher's eyes.
     pub(super) fn watched(&self) -> Option<&Watched> {
         self.watched.as_ref()
+    }
+
+    /// Lets the thread, and what it starts, run beside the dispatcher's core until the answer is dropped.
+    ///
+    /// What it starts is not under SCHED_FIFO, and a dispatcher that is would leave it next to nothing of its core.
+    pub(super) fn aside(&self) -> Option<Pinned> {
+        if self.beside.is_empty() {
+            return None;
+        }
+        affinity::keep_to(&self.beside).inspect_err(|error| warn!(%error, "leave the dispatcher's core")).ok()
     }
 
     /// Ends the dispatcher's looks, and with them its hold on the queues.

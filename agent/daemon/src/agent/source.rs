@@ -10,7 +10,7 @@ use ccplane_channel::ring::Glance;
 use ccplane_contract::{Datapath, FlowId, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
 use ccplane_ebpf::packets::{PacketsDatapath, Steering};
-use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use ccplane_ebpf::{EbpfDatapath, EbpfError, KernelEvents};
 use ccplane_module::{ModuleDatapath, ModuleError};
 use ccplane_wait::{Look, Queues, Watched};
 use std::io;
@@ -130,15 +130,16 @@ impl Source for Kernel {
     }
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        self.datapath.wait_also(timeout, also)
+        self.datapath.events().wait(timeout, also)
     }
 
     fn queues(&mut self) -> io::Result<Queues> {
-        Ok(Queues { in_memory: vec![Box::new(self.datapath.event_probe())], ..Queues::default() })
+        Ok(kernel_queue(&self.datapath.events()))
     }
 
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
-        if self.datapath.has_events() { Ok(()) } else { by.sleep(timeout, also).map(|_| ()) }
+        doze_for(&self.datapath.events(), timeout, also, by);
+        Ok(())
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -150,7 +151,7 @@ impl Source for Kernel {
     }
 
     fn waker_core(&self) -> Option<usize> {
-        self.datapath.waker_core()
+        self.datapath.events().waker_core()
     }
 
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
@@ -158,7 +159,7 @@ impl Source for Kernel {
     }
 
     fn unseen_flows(&self) -> u64 {
-        self.datapath.unseen_flows()
+        self.datapath.events().unseen_flows()
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
@@ -201,15 +202,16 @@ impl Source for Packets {
     }
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        self.datapath.wait_also(timeout, also)
+        self.datapath.events().wait(timeout, also)
     }
 
     fn queues(&mut self) -> io::Result<Queues> {
-        Ok(Queues { in_memory: vec![Box::new(self.datapath.event_probe())], ..Queues::default() })
+        Ok(kernel_queue(&self.datapath.events()))
     }
 
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
-        if self.datapath.has_events() { Ok(()) } else { by.sleep(timeout, also).map(|_| ()) }
+        doze_for(&self.datapath.events(), timeout, also, by);
+        Ok(())
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -226,11 +228,11 @@ impl Source for Packets {
     }
 
     fn unseen_flows(&self) -> u64 {
-        self.datapath.unseen_flows()
+        self.datapath.events().unseen_flows()
     }
 
     fn waker_core(&self) -> Option<usize> {
-        self.datapath.waker_core()
+        self.datapath.events().waker_core()
     }
 
     fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
@@ -304,7 +306,8 @@ impl Source for Module {
             return Ok(());
         }
         let timeout = if self.has_backlog() { timeout.min(RETRY_FULL) } else { timeout };
-        by.sleep(timeout, also).map(|_| ())
+        by.sleep(timeout, also);
+        Ok(())
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -426,7 +429,7 @@ impl Source for Peers {
             return Ok(());
         }
         let timeout = self.hub.longest_sleep(timeout);
-        by.sleep(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)?;
+        by.sleep(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also);
         self.hub.look_around()
     }
 
@@ -472,6 +475,18 @@ impl Source for Peers {
 
     fn leave(self: Box<Self>) -> Result<(), EbpfError> {
         Ok(())
+    }
+}
+
+/// The ring of a datapath in the kernel, as a watcher is to look at it.
+fn kernel_queue(events: &KernelEvents<'_>) -> Queues {
+    Queues { in_memory: vec![Box::new(events.probe())], ..Queues::default() }
+}
+
+/// Waits for a datapath in the kernel, which then need not wake anybody.
+fn doze_for(events: &KernelEvents<'_>, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) {
+    if !events.are_there() {
+        by.sleep(timeout, also);
     }
 }
 

@@ -43,7 +43,8 @@ const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// Request to a loop's thread.
 pub(super) enum Query {
-    Flows(oneshot::Sender<Vec<FlowRecord>>),
+    /// Answered with the flows, and how many ended before the agent heard of them.
+    Flows(oneshot::Sender<(Vec<FlowRecord>, u64)>),
     Status(oneshot::Sender<LoopStatus>),
     Programs(oneshot::Sender<Vec<ProgramRecord>>),
     Sample(oneshot::Sender<LoopSample>),
@@ -163,7 +164,10 @@ impl Worker {
             // Dropped at the thread's end, also by a panic.
             let _gone = gone;
             let begun = pace.place(powers).map_err(SpawnError::Place).and_then(|placed| {
+                // What it starts to attach must not wait for a dispatcher to give its core away.
+                let aside = placed.aside();
                 let mut source = attach(&mut core).map_err(SpawnError::Attach)?;
+                drop(aside);
                 placed.watch(|| source.queues())?;
                 Ok((placed, source))
             });
@@ -321,6 +325,8 @@ impl Loop {
         };
         // Nobody looks at the datapath's queues any more.
         self.placed.unwatch();
+        // Another loop's dispatcher may still be there.
+        let _aside = self.placed.aside();
         match ending {
             Ending::HandOver => self.hand_over(),
             Ending::Leave => Ok(self.source.leave()?),
@@ -402,12 +408,17 @@ impl Loop {
         }
         while let Ok(query) = self.inbox.try_recv() {
             match query {
-                Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
+                Query::Flows(to) => {
+                    let _ = to.send((self.source.flows(&self.core), self.source.unseen_flows()));
+                }
                 Query::Status(to) => drop(to.send(self.status())),
                 Query::Programs(to) => drop(to.send(self.programs())),
                 Query::Sample(to) => drop(to.send(self.sample())),
                 Query::Qlog(subscriber, to) => drop(to.send(self.subscribe(subscriber))),
-                Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
+                Query::Adopt(from, netns, to) => {
+                    let _aside = self.placed.aside();
+                    let _ = to.send(self.source.adopt(&from, netns.as_deref()));
+                }
                 Query::SetRules(mut rules, to) => {
                     rules.default = self.default_algorithm.clone().unwrap_or(rules.default);
                     drop(to.send(self.core.set_rules(rules)));
@@ -580,6 +591,7 @@ mod tests {
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
     use ccplane_wait::{Queues, Watched};
     use std::os::fd::BorrowedFd;
+    use std::path::Path;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
@@ -589,6 +601,13 @@ mod tests {
         turns: Arc<AtomicU64>,
         sleeps: Arc<AtomicU64>,
         queue: Arc<AtomicU64>,
+        /// The cores of a thread that attaching started.
+        attached_on: Arc<OnceLock<Vec<usize>>>,
+    }
+
+    /// The cores of a thread that the calling one starts.
+    fn cores_of_a_thread() -> Vec<usize> {
+        std::thread::spawn(|| affinity::cores().unwrap()).join().unwrap()
     }
 
     impl Source for Idle {
@@ -608,7 +627,12 @@ mod tests {
         }
         fn doze(&mut self, timeout: Duration, _: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
             self.sleeps.fetch_add(1, Relaxed);
-            by.sleep(timeout, None).map(|_| ())
+            by.sleep(timeout, None);
+            Ok(())
+        }
+        /// Takes over as many flows as a thread that it starts has cores.
+        fn adopt(&mut self, _: &str, _: Option<&Path>) -> Option<Result<u64, EbpfError>> {
+            Some(Ok(cores_of_a_thread().len() as u64))
         }
         fn flows(&mut self, _: &Core) -> Vec<FlowRecord> {
             Vec::new()
@@ -637,7 +661,10 @@ mod tests {
         let catalog = Catalog::new(Vec::new(), 1).unwrap();
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
-        let attach = move |_: &mut Core| Ok::<Box<dyn Source>, io::Error>(source);
+        let attach = move |_: &mut Core| {
+            source.attached_on.get_or_init(cores_of_a_thread);
+            Ok::<Box<dyn Source>, io::Error>(source)
+        };
         let nobody = PathBuf::from("/nonexistent");
         let (silence_us, max_flows) = (ccplane_bridge::SILENCE_US, ccplane_bridge::MAX_FLOWS);
         let options =
@@ -716,6 +743,29 @@ mod tests {
             worker.join().unwrap();
         }
         assert_eq!(affinity::cores().unwrap(), before, "only the loop is kept there");
+    }
+
+    /// Under SCHED_FIFO the dispatcher would hardly let them run.
+    #[test]
+    fn what_a_loop_starts_keeps_off_its_dispatchers_core() {
+        let before = affinity::cores().unwrap();
+        let [others @ .., last] = &before[..] else { panic!("no core") };
+        if others.is_empty() {
+            return ccplane_testing::skipped("a loop that leaves its dispatcher's core", "one core");
+        }
+        for cores in [Vec::new(), vec![*last]] {
+            let idle = Idle::default();
+            let worker = started(&idle, Pace::plain(Wake::Dispatch, POLL).on(cores)).map_err(|_| "no loop");
+            let worker = worker.unwrap();
+            assert_eq!(idle.attached_on.get().unwrap(), others);
+            let (to, answered) = oneshot::channel();
+            assert!(worker.ask(Query::Adopt("cubic".into(), None, to)));
+            assert_eq!(answered.blocking_recv().unwrap().unwrap().unwrap(), others.len() as u64);
+            let (to, answered) = oneshot::channel();
+            assert!(worker.ask(Query::Status(to)));
+            assert_eq!(answered.blocking_recv().unwrap().record.cores, [*last], "it is back");
+            worker.join().unwrap();
+        }
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! The agent's handle: it attaches the datapath, installs programs, and polls events.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
-use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
 use ccplane_contract::{
@@ -35,6 +33,7 @@ use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Change, Start, Values};
+use crate::waiting::KernelEvents;
 
 /// A program that is loaded into the kernel.
 #[derive(Clone)]
@@ -136,29 +135,9 @@ impl PacketsDatapath {
         drop(self);
     }
 
-    /// Sleeps until an event arrives, `also` becomes readable, or `timeout` passes.
-    ///
-    /// # Errors
-    /// The error of ppoll(2).
-    pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
-        let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
-        waiting.store(1, SeqCst);
-        // A producer that read the flag before the store did not wake us: check again before sleeping.
-        fence(SeqCst);
-        let slept = if self.has_events() { Ok(()) } else { self.ring.sleep(timeout, also) };
-        waiting.store(0, Release);
-        slept
-    }
-
-    /// Whether an event waits to be polled; makes no system call.
-    pub fn has_events(&self) -> bool {
-        !self.ring.is_empty() || self.book.has_events()
-    }
-
-    /// Makes a probe of the ring of events, for another thread: true where an event waits that was not taken.
-    pub fn event_probe(&self) -> impl Fn() -> bool + Send + use<> {
-        let ring = Arc::clone(&self.ring);
-        move || !ring.is_empty()
+    /// The datapath's events, to wait for.
+    pub fn events(&self) -> KernelEvents<'_> {
+        KernelEvents::new(&self.memory, &self.ring, &self.book)
     }
 
     /// The number of decisions about a flow so far; `None` once it has ended.
@@ -173,21 +152,9 @@ impl PacketsDatapath {
         Some(Steering { priority, path, decisions: word(flow::DECISIONS)? })
     }
 
-    /// The number of flows so far that ended before the agent could be told of them. Where events were dropped
-    /// ([`Event::Dropped`]), such flows may be among those instead.
-    pub fn unseen_flows(&self) -> u64 {
-        self.book.unseen()
-    }
-
     /// Flows that found the table full so far, counted with each packet.
     pub fn turned_away(&self) -> u64 {
         self.memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed)
-    }
-
-    /// The core on which an event last found the agent asleep and woke it; `None` before.
-    pub fn waker_core(&self) -> Option<usize> {
-        let core = self.memory.ctl.u32(ctl::WAKER_CORE as usize).load(Relaxed);
-        core.checked_sub(1).map(|core| core as usize)
     }
 
     /// The nanoseconds and packets that the kernel has accounted to the classifiers, programs included, while an
@@ -449,14 +416,14 @@ impl Datapath for PacketsDatapath {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
+    ) -> Result<bool, DatapathError> {
         self.programs.get(uid)?;
         let known = self.book.known(&self.memory, flow)?;
         if self.memory.table.uid(flow) == Some(uid) {
             known.program = Some(uid);
-            return Ok(());
+            return Ok(false);
         }
-        self.set_program(flow, uid, fields)
+        self.set_program(flow, uid, fields).map(|()| true)
     }
 
     fn clear_first(&mut self, hook: Hook) {

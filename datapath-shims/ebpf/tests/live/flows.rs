@@ -67,14 +67,14 @@ fn a_flow_that_ends_before_anyone_looks_is_counted() {
     kernel_says(&brief, "it sends", |info| info.bytes_acked > 0);
     drop(brief);
     wait_until("it is gone", || read_flows(&lab.options).unwrap().flows.is_empty());
-    assert_eq!(datapath.unseen_flows(), 0, "nobody has looked yet");
+    assert_eq!(datapath.events().unseen_flows(), 0, "nobody has looked yet");
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
-    assert_eq!(datapath.unseen_flows(), 1);
+    assert_eq!(datapath.events().unseen_flows(), 1);
     // One that was seen does not count.
     drop(traffic);
     wait_for(&mut datapath, "Closed", |event| (*event == Event::Closed { flow }).then_some(()));
-    assert_eq!(datapath.unseen_flows(), 1);
+    assert_eq!(datapath.events().unseen_flows(), 1);
 }
 
 #[test]

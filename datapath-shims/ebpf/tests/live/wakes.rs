@@ -50,7 +50,7 @@ fn the_core_that_wakes_a_sleeper_is_known() {
     )
     .unwrap();
     let mut datapath = lab.attach();
-    assert_eq!(datapath.waker_core(), None);
+    assert_eq!(datapath.events().waker_core(), None);
     datapath.install(REPORTS, &program).unwrap();
     let _connection = idle(&lab.options.name);
     let flow = wait_for(&mut datapath, "Created", |event| match event {
@@ -79,7 +79,7 @@ fn the_core_that_wakes_a_sleeper_is_known() {
                 datapath.wait(LONGEST).unwrap();
                 datapath.heartbeat();
                 datapath.poll(1000, &mut events);
-                datapath.waker_core() == Some(core)
+                datapath.events().waker_core() == Some(core)
             });
             assert!(events.iter().any(|event| matches!(event, Event::Report { .. })), "{events:?}");
         });

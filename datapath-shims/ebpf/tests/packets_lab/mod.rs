@@ -318,7 +318,7 @@ pub fn compile(source: &str) -> Program {
 
 /// Polls, with heartbeats, until `done` accepts an event.
 pub fn wait_for<T>(datapath: &mut PacketsDatapath, what: &str, done: impl FnMut(&Event) -> Option<T>) -> T {
-    let wait = |d: &mut PacketsDatapath| d.wait_also(Duration::from_millis(20), None).unwrap();
+    let wait = |d: &mut PacketsDatapath| d.events().wait(Duration::from_millis(20), None).unwrap();
     wait_for_event(datapath, PATIENCE, what, wait, done)
 }
 

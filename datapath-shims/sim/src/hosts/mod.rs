@@ -371,11 +371,11 @@ impl Datapath for SimHosts {
         flow: FlowId,
         uid: ProgramUid,
         fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        match self.controllable(flow)?.program().is_some_and(|program| program.uid() == uid) {
-            true => Ok(()),
-            false => self.set_program(flow, uid, fields),
+    ) -> Result<bool, DatapathError> {
+        if self.controllable(flow)?.program().is_some_and(|program| program.uid() == uid) {
+            return Ok(false);
         }
+        self.set_program(flow, uid, fields).map(|()| true)
     }
 
     fn clear_first(&mut self, hook: Hook) {

@@ -18,6 +18,8 @@ use ccplane_predict_xdp::{Attachment, Counter, Options, Plain, Random, Target, X
 use super::port::PortCable;
 use super::{Asked, missing};
 use crate::cores::OneCore;
+#[cfg(feature = "dpdk")]
+use crate::error::tell_lack;
 use crate::error::{BenchError, context};
 use crate::processor;
 use crate::proof::{Proof, Unproven};
@@ -80,8 +82,9 @@ pub(super) struct Lab<'a> {
     asked: &'a Asked,
     client: Namespace,
     far: Namespace,
+    /// The port's own cable, where DPDK runs here.
     #[cfg(feature = "dpdk")]
-    port: PortCable,
+    port: Option<PortCable>,
     pass: Plain,
     _pass: Attachment,
 }
@@ -100,10 +103,31 @@ impl<'a> Lab<'a> {
             client,
             far: server,
             #[cfg(feature = "dpdk")]
-            port: PortCable::new(&pass)?,
+            port: match PortCable::new(&pass) {
+                Ok(port) => Some(port),
+                Err(BenchError::Missing(lack)) => {
+                    tell_lack("predict", "predict.dpdk", lack);
+                    None
+                }
+                Err(error) => return Err(error),
+            },
             pass,
             _pass: attached,
         })
+    }
+
+    /// The servers with rows of their own that can be had here.
+    pub(super) fn contenders(&self) -> impl Iterator<Item = Contender> {
+        let is_here = move |contender: &Contender| match contender {
+            #[cfg(feature = "dpdk")]
+            Contender::Dpdk => self.port.is_some(),
+            Contender::Blocking
+            | Contender::IoUring
+            | Contender::AfXdp
+            | Contender::Xdp
+            | Contender::Echo => true,
+        };
+        Contender::ALL.iter().copied().filter(is_here)
     }
 
     /// Starts a server, which ends when what is returned does.
@@ -131,7 +155,7 @@ impl<'a> Lab<'a> {
             }
             #[cfg(feature = "dpdk")]
             Contender::Dpdk => {
-                let port = self.port.port();
+                let port = self.port.as_ref().ok_or_else(|| missing("there is no DPDK port"))?.port();
                 let started =
                     Threaded::start(self.server(key)?, move |service, stop| port.serve(service, stop));
                 Running::Thread(started, None)
@@ -163,7 +187,7 @@ impl<'a> Lab<'a> {
     fn beside(&self, contender: Contender) -> &Namespace {
         match contender {
             #[cfg(feature = "dpdk")]
-            Contender::Dpdk => self.port.client(),
+            Contender::Dpdk => self.port.as_ref().map_or(&self.client, PortCable::client),
             Contender::Blocking
             | Contender::IoUring
             | Contender::AfXdp

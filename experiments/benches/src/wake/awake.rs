@@ -5,7 +5,7 @@
 
 use super::ways::{Place, WAYS, Way};
 use super::{LOADS, Load, Measured, ROUNDS, Rounds, beside, block};
-use crate::error::{BenchError, context};
+use crate::error::{BenchError, context, tell_lack};
 use crate::figure::{Figure, in_turn};
 use crate::proof::Proof;
 use ccplane_wait::{AwakeCores, CPU_DMA_LATENCY};
@@ -25,12 +25,12 @@ fn allowed_us() -> io::Result<i32> {
 pub(super) fn run() -> Result<Vec<Figure>, BenchError> {
     match allowed_us() {
         Ok(0) => {
-            eprintln!("ccplane: wake: no figures `.awake`: another process keeps idle cores awake already");
+            tell_lack("wake", ".awake", "another process keeps idle cores awake already");
             return Ok(Vec::new());
         }
         Ok(_) => {}
         Err(error) => {
-            eprintln!("ccplane: wake: no figures `.awake`: {CPU_DMA_LATENCY}: {error}");
+            tell_lack("wake", ".awake", format_args!("{CPU_DMA_LATENCY}: {error}"));
             return Ok(Vec::new());
         }
     }

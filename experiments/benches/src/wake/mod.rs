@@ -216,7 +216,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     if OneCore::all().len() < 2 {
         return Err(BenchError::Missing("wake needs two cores: a producer's and a consumer's".into()));
     }
-    // First, so that a program that is missing or a file that may not be opened is known at once.
+    // First, so that it is known at once where a program is missing or a file may not be opened.
     let mut figures = portus::run()?;
     figures.extend(awake::run()?);
     figures.extend(dispatchers::run()?);

@@ -5,10 +5,11 @@
 
 use super::ways::Place;
 use super::{LOADS, Load, Measured, ROUNDS, Rounds, beside, time_of_others};
-use crate::agent::Portus;
+use crate::agent::{PORTUS, Portus};
 use crate::cores::OneCore;
-use crate::error::{BenchError, context};
+use crate::error::{BenchError, context, tell_lack};
 use crate::figure::{Figure, in_turn};
+use crate::oracle;
 use crate::processor;
 use crate::proof::Proof;
 use crate::v1::V1;
@@ -20,6 +21,10 @@ const SID: u32 = 1;
 const PIPES: &str = "half of a trip over two pipes";
 
 pub(super) fn run() -> Result<Vec<Figure>, BenchError> {
+    if let Err(error) = oracle::find(PORTUS) {
+        tell_lack("wake", "wake.portus", error);
+        return Ok(Vec::new());
+    }
     let cores = OneCore::all();
     let folder = context("create a folder", tempfile::tempdir())?;
     let mut figures = Vec::new();

@@ -2,6 +2,7 @@
 
 use crate::common::{Home, as_nobody, ccplane, exchange, stderr, stdout, wait_for};
 use ccplane_contract::FlowInfo;
+use ccplane_snapshot::Snapshot;
 use ccplane_wire::v1::{self, AddrOrder};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -64,8 +65,21 @@ fn arms_of_a_portfolio_may_have_snapshots_of_their_own() {
         assert!(code == Some(2) && stderr.contains(said), "{algorithm}, {file}: {stderr}");
         assert!(stderr.contains(":6:3: portfolio.arms[1]: "), "{stderr}");
     }
-    let (code, said) = with("aurora", &"0".repeat(64));
-    assert!(code == Some(2) && said.contains(&format!("policies/{}.snapshot", "0".repeat(64))), "{said}");
+    // One by its hash: kept beside the control socket, and nowhere.
+    let learned = fs::read(format!("{policies}/mocc.snapshot")).unwrap();
+    let hash = Snapshot::parse(&learned).unwrap().hash();
+    let home =
+        Home::new(&format!("[portfolio]\narms = [{{ algorithm = \"mocc\", snapshot = \"{hash}\" }}]\n"));
+    let refused = home.run(&["agent", "--check-config"]);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    for folder in [home.path("policies"), "/var/lib/ccplane/policies".into()] {
+        assert!(said.contains(&format!("{}/{hash}.snapshot", folder.display())), "{said}");
+    }
+    fs::create_dir(home.path("policies")).unwrap();
+    fs::write(home.path(&format!("policies/{hash}.snapshot")), learned).unwrap();
+    let accepted = home.run(&["agent", "--check-config"]);
+    assert_eq!((accepted.status.code(), stderr(&accepted)), (Some(0), String::new()));
     let (code, said) = check("{ algorithm = \"mocc\", hash = 1 }");
     assert!(code == Some(2) && said.contains("unknown field `hash`"), "{said}");
 }

@@ -119,9 +119,44 @@ fn the_scripts_of_packages_are_shell() {
         ("bash", ".ci/container"),
         ("sh", ".ci/deb-life"),
         ("sh", "agent/packaging/debian/ccplane-agent.postrm"),
+        ("sh", "agent/packaging/debian/ccplane.postrm"),
     ];
     for (shell, script) in scripts {
         let output = Command::new(shell).arg("-n").arg(root.join(script)).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Runs a package's script as its purge does, on another folder of state; returns what it says.
+fn purge(package: &str, state: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let script = fs::read_to_string(root.join(format!("agent/packaging/debian/{package}.postrm"))).unwrap();
+    let script = script.replace("/var/lib/ccplane", state.to_str().unwrap());
+    let script = script.replace("/run/ccplane", state.with_extension("run").to_str().unwrap());
+    let output = Command::new("sh").args(["-c", &script, "postrm", "purge"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{package}: {said}");
+    said
+}
+
+#[test]
+fn packages_take_their_own_state_and_a_journal_stays_while_its_changes_are_in_force() {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for (boot, is_in_force) in [(boot.trim(), true), ("of-an-earlier-boot", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (folder.path().join("state"), folder.path().join("state.run"));
+        fs::create_dir_all(state.join("policies")).unwrap();
+        fs::create_dir(&run).unwrap();
+        fs::write(state.join("policies/any.snapshot"), "learned").unwrap();
+        fs::write(state.join("host.lock"), "").unwrap();
+        let journal = state.join("host.jsonl");
+        fs::write(&journal, format!("{{\"version\":1,\"boot\":\"{boot}\"}}\n")).unwrap();
+        assert_eq!(purge("ccplane-agent", &state), "");
+        assert!(journal.exists() && !state.join("policies").exists() && !run.exists());
+        let said = purge("ccplane", &state);
+        assert_eq!(said.contains(journal.to_str().unwrap()), is_in_force, "{said}");
+        assert_eq!((journal.exists(), state.exists()), (is_in_force, is_in_force));
+        // The order does not matter, and neither does a state that is gone.
+        assert_eq!((purge("ccplane-agent", &state), state.exists()), (String::new(), is_in_force));
     }
 }

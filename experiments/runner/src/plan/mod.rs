@@ -33,7 +33,7 @@ use std::sync::Arc;
 use ccplane_alg::Algorithm;
 use ccplane_files::document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Contender, Datapath};
+use ccplane_results::{Contender, Datapath, PLAN_ADVICE, PLAN_VERSION};
 
 pub use error::{NothingLeft, PlanError, why_not_there};
 pub use model::{
@@ -44,11 +44,6 @@ pub(crate) use number::decimal;
 use source::PlanSource;
 use sweep::Point;
 
-/// The version of the plans' format that this program reads.
-const PLAN_VERSION: u64 = 1;
-/// The advice about a plan of another version.
-const PLAN_ADVICE: &str =
-    "run it by the ccplane that it was written for, or see the keys in experiments/plans/README.md";
 /// The largest file of a plan.
 pub const PLAN: Bound = Bound { what: "a plan", bytes: 1 << 20 };
 /// Scenarios of one plan, sweep included.
