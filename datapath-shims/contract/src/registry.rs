@@ -1,6 +1,7 @@
 //! The registry of installed programs: it keeps them, and decides every refusal in the same order for every shim.
 //!
-//! A shim implements [`Shim`], which brings the three steps that differ: load, unload and stage. Its
+//! A shim implements [`Shim`], which brings the three steps that differ: load, unload and stage. The
+//! access to its programs may come from [`program_table!`](crate::program_table). Its
 //! [`Datapath`](crate::Datapath) takes the commands on programs from [`program_commands!`](crate::program_commands), and
 //! those on policy slots, where it keeps them in a [`SlotTable`](crate::SlotTable), from
 //! [`slot_commands!`](crate::slot_commands).
@@ -263,6 +264,19 @@ pub fn update<S: Shim>(shim: &mut S, flow: FlowId, fields: Fields<'_>) -> Result
     let entry = shim.programs().get(uid)?.clone();
     check_fields(Some(&entry.program), fields)?;
     shim.stage(flow, Change { program: Some((uid, entry)), starts: false, fields })
+}
+
+/// Writes the access to programs of a [`Shim`] that keeps them in this field.
+#[macro_export]
+macro_rules! program_table {
+    ($programs:ident) => {
+        fn programs(&self) -> &$crate::registry::Programs<Self::Loaded> {
+            &self.$programs
+        }
+        fn programs_mut(&mut self) -> &mut $crate::registry::Programs<Self::Loaded> {
+            &mut self.$programs
+        }
+    };
 }
 
 /// Writes the commands on programs of a [`Datapath`](crate::Datapath) that is a [`Shim`].

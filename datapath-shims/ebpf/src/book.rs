@@ -112,10 +112,21 @@ impl Book {
         self.known(memory, flow)?;
         let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
         let change = Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] };
-        if !memory.table.stage(flow, &change) {
+        self.stage(memory, flow, None, &change)
+    }
+
+    /// Stages a change, after which the flow runs this program, or natively.
+    pub fn stage(
+        &mut self,
+        memory: &Memory,
+        flow: FlowId,
+        program: Option<ProgramUid>,
+        change: &Change<'_>,
+    ) -> Result<(), DatapathError> {
+        if !memory.table.stage(flow, change) {
             return Err(DatapathError::NoFlow(flow));
         }
-        self.known(memory, flow)?.program = None;
+        self.known(memory, flow)?.program = program;
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
-use crate::table::{Change, Start, Values};
+use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
 
 /// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
@@ -308,13 +308,7 @@ fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
 impl Shim for EbpfDatapath {
     type Loaded = Loaded;
 
-    fn programs(&self) -> &Programs<Loaded> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<Loaded> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     /// Only slots that this agent has defined count; the others are as the one before left them.
     fn slot_shape(&self, slot: u8) -> Option<Shape> {
@@ -350,18 +344,8 @@ impl Shim for EbpfDatapath {
         let Some((uid, registry::Entry { program, loaded, .. })) = program else { return Ok(()) };
         let values = Values::new(&program, fields);
         let start = Start { slot: loaded.slot as u32 + 1, uid: uid.0 };
-        let change = Change {
-            program: starts.then_some(start),
-            instance: loaded.instance,
-            cwnd: values.cwnd,
-            rate: values.rate,
-            regs: &values.regs,
-        };
-        if !self.memory.table.stage(flow, &change) {
-            return Err(DatapathError::NoFlow(flow));
-        }
-        self.book.known(&self.memory, flow)?.program = Some(uid);
-        Ok(())
+        let change = values.change(starts.then_some(start), loaded.instance);
+        self.book.stage(&self.memory, flow, Some(uid), &change)
     }
 }
 

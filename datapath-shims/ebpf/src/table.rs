@@ -85,6 +85,11 @@ impl Values {
         }
         values
     }
+
+    /// The change to these values, with a program to start if there is one, for flows of an instance of a program.
+    pub fn change(&self, program: Option<Start>, instance: u32) -> Change<'_> {
+        Change { program, instance, cwnd: self.cwnd, rate: self.rate, regs: &self.regs }
+    }
 }
 
 impl Table {

@@ -58,13 +58,7 @@ impl Handle {
 impl Shim for Handle {
     type Loaded = Arc<Installed>;
 
-    fn programs(&self) -> &Programs<Arc<Installed>> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<Arc<Installed>> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn slot_shape(&self, slot: u8) -> Option<Shape> {
         self.slots.shape(slot)

@@ -455,13 +455,7 @@ impl SimDatapath {
 impl Shim for SimDatapath {
     type Loaded = SharedProgram;
 
-    fn programs(&self) -> &Programs<SharedProgram> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<SharedProgram> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn slot_shape(&self, slot: u8) -> Option<Shape> {
         self.slots.shape(slot)

@@ -345,13 +345,7 @@ impl Shim for V2Peer {
     /// The number of the INSTALL, until it is answered.
     type Loaded = Option<u32>;
 
-    fn programs(&self) -> &Programs<Option<u32>> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<Option<u32>> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn check_support(&self, program: &Program) -> Result<(), DatapathError> {
         if program.uses_policy() && !self.capabilities.policy {

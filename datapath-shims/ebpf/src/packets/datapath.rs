@@ -32,7 +32,7 @@ use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
-use crate::table::{Change, Start, Values};
+use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
 
 /// A program that is loaded into the kernel.
@@ -292,13 +292,7 @@ fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
 impl Shim for PacketsDatapath {
     type Loaded = Loaded;
 
-    fn programs(&self) -> &Programs<Loaded> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<Loaded> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn check_support(&self, program: &Program) -> Result<(), DatapathError> {
         let unsupported = |feature: &str| Err(DatapathError::Unsupported { feature: feature.to_owned() });
@@ -365,18 +359,8 @@ impl Shim for PacketsDatapath {
         };
         let values = Values::new(&program, fields);
         let start = Start { slot: slot as u32 + 1, uid: uid.0 };
-        let change = Change {
-            program: starts.then_some(start),
-            instance: loaded.instance,
-            cwnd: values.cwnd,
-            rate: values.rate,
-            regs: &values.regs,
-        };
-        if !self.memory.table.stage(flow, &change) {
-            return Err(DatapathError::NoFlow(flow));
-        }
-        self.book.known(&self.memory, flow)?.program = Some(uid);
-        Ok(())
+        let change = values.change(starts.then_some(start), loaded.instance);
+        self.book.stage(&self.memory, flow, Some(uid), &change)
     }
 }
 

@@ -302,13 +302,7 @@ impl SimHosts {
 impl Shim for SimHosts {
     type Loaded = SharedProgram;
 
-    fn programs(&self) -> &Programs<SharedProgram> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<SharedProgram> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn slot_shape(&self, slot: u8) -> Option<Shape> {
         self.slots.shape(slot)

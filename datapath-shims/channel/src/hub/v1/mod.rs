@@ -385,13 +385,7 @@ impl Figures {
 impl Shim for V1Peer {
     type Loaded = Arc<Lowered>;
 
-    fn programs(&self) -> &Programs<Arc<Lowered>> {
-        &self.programs
-    }
-
-    fn programs_mut(&mut self) -> &mut Programs<Arc<Lowered>> {
-        &mut self.programs
-    }
+    ccplane_contract::program_table!(programs);
 
     fn check_support(&self, program: &Program) -> Result<(), DatapathError> {
         lower(program).map(drop)
