@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_ALIGNTO,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
+};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
@@ -14,26 +18,30 @@ use nix::sys::socket::{
 
 use crate::machine::Machine;
 
-/// Values of an instance that may be changed, as the kernel's specification names them.
-pub(crate) const VALUES: [&str; 3] = ["irq-suspend-timeout", "gro-flush-timeout", "defer-hard-irqs"];
+/// A value of an instance that may be changed.
+struct Value {
+    /// The name in the kernel's specification.
+    name: &'static str,
+    attribute: u16,
+    /// Whether it is written as a long number.
+    is_long: bool,
+}
+
+/// The values of an instance that may be changed (include/uapi/linux/netdev.h).
+const TABLE: [Value; 3] = [
+    Value { name: "irq-suspend-timeout", attribute: 7, is_long: true },
+    Value { name: "gro-flush-timeout", attribute: 6, is_long: true },
+    Value { name: "defer-hard-irqs", attribute: 5, is_long: false },
+];
+/// The names of these values.
+pub(crate) const VALUES: [&str; 3] = [TABLE[0].name, TABLE[1].name, TABLE[2].name];
 
 /// Bytes of an answer that are taken at once; the kernel's pieces are shorter.
 const MAX_ANSWER_BYTES: usize = 1 << 16;
-/// Bytes of `struct nlmsghdr`, and of `struct genlmsghdr` behind it.
-const HEADER_BYTES: usize = 16;
+/// Bytes of `struct genlmsghdr`, which is before the attributes.
 const GENERIC_BYTES: usize = 4;
-/// Bytes before an attribute's value, and what its length is rounded up to.
-const ATTRIBUTE_BYTES: usize = 4;
-const ALIGNMENT: usize = 4;
-/// Bits of an attribute's type that do not name it (`NLA_TYPE_MASK`).
-const TYPE_FLAGS: u16 = 0xc000;
-
-/// Flags of a request that is answered once and then acknowledged (include/uapi/linux/netlink.h).
-const DO: u16 = 1 | 4;
-/// Flags of a request that is answered by all that there are.
-const DUMP: u16 = 1 | 0x300;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
+/// The version of both families' commands.
+const COMMAND_VERSION: u8 = 1;
 
 /// The family that knows the others by name, its question and the attributes (include/uapi/linux/genetlink.h).
 const CONTROL: u16 = 0x10;
@@ -41,15 +49,29 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// The family, its questions and the attributes of an instance (include/uapi/linux/netdev.h).
+/// The family, its questions and the attributes that name an instance (include/uapi/linux/netdev.h).
 const NETDEV: &str = "netdev";
 const NAPI_GET: u8 = 11;
 const NAPI_SET: u8 = 14;
 const INTERFACE: u16 = 1;
 const ID: u16 = 2;
-const DEFER_HARD_IRQS: u16 = 5;
-const GRO_FLUSH_TIMEOUT: u16 = 6;
-const IRQ_SUSPEND_TIMEOUT: u16 = 7;
+
+impl Value {
+    fn named(name: &str) -> io::Result<&'static Value> {
+        const ALL: &[Value] = &TABLE;
+        ALL.iter().find(|value| value.name == name).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+
+    /// The number in a text, as the attribute has it.
+    fn bytes(&self, text: &str) -> io::Result<Vec<u8>> {
+        let wrong = |_| io::Error::new(io::ErrorKind::InvalidInput, "no number that it could have");
+        Ok(if self.is_long {
+            text.parse::<u64>().map_err(wrong)?.to_ne_bytes().to_vec()
+        } else {
+            text.parse::<u32>().map_err(wrong)?.to_ne_bytes().to_vec()
+        })
+    }
+}
 
 /// Returns the number of an interface's instances; 0 where the kernel tells of none.
 pub(crate) fn count(machine: &Machine, interface: &str) -> u32 {
@@ -62,8 +84,9 @@ pub(crate) fn count(machine: &Machine, interface: &str) -> u32 {
 /// # Errors
 /// There is no such instance, or the kernel does not tell of it.
 pub(crate) fn read(machine: &Machine, interface: &str, napi: u32, value: &str) -> io::Result<Option<String>> {
+    let value = Value::named(value)?;
     let instance = Netdev::open(machine)?.instance(machine, interface, napi)?;
-    Ok(instance.number(attribute_of(value)).map(|number| number.to_string()))
+    Ok(instance.number(value.attribute).map(|number| number.to_string()))
 }
 
 /// Changes a value of [`VALUES`].
@@ -77,43 +100,70 @@ pub(crate) fn write(
     value: &str,
     text: &str,
 ) -> io::Result<()> {
+    let value = Value::named(value)?;
     let netdev = Netdev::open(machine)?;
     let instance = netdev.instance(machine, interface, napi)?;
     let id = instance.number(ID).and_then(|id| u32::try_from(id).ok()).ok_or(io::ErrorKind::InvalidData)?;
-    let wrong = |_| io::Error::new(io::ErrorKind::InvalidInput, "no number that it could have");
-    let number = match attribute_of(value) {
-        DEFER_HARD_IRQS => text.parse::<u32>().map_err(wrong)?.to_ne_bytes().to_vec(),
-        _ => text.parse::<u64>().map_err(wrong)?.to_ne_bytes().to_vec(),
-    };
-    let wanted = [attribute(ID, &id.to_ne_bytes()), attribute(attribute_of(value), &number)].concat();
-    netdev.ask(NAPI_SET, DO, &wanted).map(drop)
+    let wanted = vec![number(ID, id), DefaultNla::new(value.attribute, value.bytes(text)?)];
+    netdev.ask(NAPI_SET, NLM_F_ACK, wanted).map(drop)
 }
 
-/// The attribute of a value of [`VALUES`].
-fn attribute_of(value: &str) -> u16 {
-    match value {
-        "defer-hard-irqs" => DEFER_HARD_IRQS,
-        "gro-flush-timeout" => GRO_FLUSH_TIMEOUT,
-        _ => IRQ_SUSPEND_TIMEOUT,
+/// An attribute that is a number.
+fn number(attribute: u16, number: u32) -> DefaultNla {
+    DefaultNla::new(attribute, number.to_ne_bytes().to_vec())
+}
+
+/// A question to a family of generic netlink.
+struct Question {
+    family: u16,
+    command: u8,
+    attributes: Vec<DefaultNla>,
+}
+
+impl Question {
+    /// The bytes of the message that asks.
+    fn framed(self, flags: u16) -> Vec<u8> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = 1;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(self));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
     }
 }
 
-/// Attributes by their types.
+impl NetlinkSerializable for Question {
+    fn message_type(&self) -> u16 {
+        self.family
+    }
+    fn buffer_len(&self) -> usize {
+        GENERIC_BYTES + self.attributes.as_slice().buffer_len()
+    }
+    fn serialize(&self, buffer: &mut [u8]) {
+        let (head, attributes) = buffer.split_at_mut(GENERIC_BYTES);
+        head.copy_from_slice(&[self.command, COMMAND_VERSION, 0, 0]);
+        self.attributes.as_slice().emit(attributes);
+    }
+}
+
+/// The attributes of an answer, by their types.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Attributes(BTreeMap<u16, Vec<u8>>);
 
-impl Attributes {
-    /// Takes those that are whole.
-    fn of(mut bytes: &[u8]) -> Attributes {
-        let mut found = BTreeMap::new();
-        while let Some((length, kind)) = two(bytes) {
-            let Some(value) = bytes.get(ATTRIBUTE_BYTES..usize::from(length)) else { break };
-            found.insert(kind & !TYPE_FLAGS, value.to_vec());
-            bytes = bytes.get(usize::from(length).next_multiple_of(ALIGNMENT)..).unwrap_or_default();
-        }
-        Attributes(found)
-    }
+impl NetlinkDeserializable for Attributes {
+    type Error = DecodeError;
 
+    fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Attributes, DecodeError> {
+        let attributes = payload.get(GENERIC_BYTES..).ok_or("an answer without a command")?;
+        let found =
+            NlasIterator::new(attributes).map(|nla| nla.map(|nla| (nla.kind(), nla.value().to_vec())));
+        found.collect::<Result<_, _>>().map(Attributes)
+    }
+}
+
+impl Attributes {
     /// Returns an attribute that is a number, whatever its length.
     fn number(&self, kind: u16) -> Option<u64> {
         let value = self.0.get(&kind)?.as_slice();
@@ -124,31 +174,6 @@ impl Attributes {
             _ => None,
         }
     }
-}
-
-/// The first two halves of a word.
-fn two(bytes: &[u8]) -> Option<(u16, u16)> {
-    let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    Some((half(0)?, half(2)?))
-}
-
-/// Writes an attribute, filled up to a word's end.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = ATTRIBUTE_BYTES + value.len();
-    let mut out = Vec::with_capacity(length.next_multiple_of(ALIGNMENT));
-    out.extend((length as u16).to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(value);
-    out.resize(length.next_multiple_of(ALIGNMENT), 0);
-    out
-}
-
-/// A message of the kernel: its type, its content, and the bytes behind it; none where there is no whole one.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let content = bytes.get(HEADER_BYTES..length)?;
-    Some((kind, content, bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default()))
 }
 
 /// A socket to the kernel's family netdev, in the network namespace of the thread that opened it.
@@ -171,7 +196,7 @@ impl Netdev {
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         let control = Netdev { socket, family: CONTROL };
         let name = [NETDEV.as_bytes(), &[0]].concat();
-        let found = control.ask(GET_FAMILY, DO, &attribute(FAMILY_NAME, &name))?;
+        let found = control.ask(GET_FAMILY, NLM_F_ACK, vec![DefaultNla::new(FAMILY_NAME, name)])?;
         let family = found.iter().find_map(|family| family.number(FAMILY_ID));
         let family = family.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::Unsupported)?;
         Ok(Netdev { family, ..control })
@@ -182,7 +207,7 @@ impl Netdev {
         let index: u32 = machine
             .number(&format!("/sys/class/net/{interface}/ifindex"))
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such interface"))?;
-        let mut found = self.ask(NAPI_GET, DUMP, &attribute(INTERFACE, &index.to_ne_bytes()))?;
+        let mut found = self.ask(NAPI_GET, NLM_F_DUMP, vec![number(INTERFACE, index)])?;
         found.retain(|instance| instance.number(INTERFACE) == Some(u64::from(index)));
         found.sort_by_key(|instance| instance.number(ID));
         Ok(found)
@@ -201,18 +226,9 @@ impl Netdev {
     ///
     /// # Errors
     /// The kernel's error.
-    fn ask(&self, command: u8, flags: u16, attributes: &[u8]) -> io::Result<Vec<Attributes>> {
-        let length = HEADER_BYTES + GENERIC_BYTES + attributes.len();
-        let mut request = Vec::with_capacity(length);
-        request.extend((length as u32).to_ne_bytes());
-        request.extend(self.family.to_ne_bytes());
-        request.extend(flags.to_ne_bytes());
-        // The number of the request, and the port of the asker, which the kernel fills in; then the command of version 1.
-        request.extend(1_u32.to_ne_bytes());
-        request.extend(0_u32.to_ne_bytes());
-        request.extend([command, 1, 0, 0]);
-        request.extend(attributes);
-        send(self.socket.as_raw_fd(), &request, MsgFlags::empty())?;
+    fn ask(&self, command: u8, flags: u16, attributes: Vec<DefaultNla>) -> io::Result<Vec<Attributes>> {
+        let question = Question { family: self.family, command, attributes }.framed(flags);
+        send(self.socket.as_raw_fd(), &question, MsgFlags::empty())?;
         let (mut found, mut buffer) = (Vec::new(), vec![0; MAX_ANSWER_BYTES]);
         loop {
             let bytes = match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -220,48 +236,83 @@ impl Netdev {
                 received => received?,
             };
             let mut rest = buffer.get(..bytes).unwrap_or_default();
-            while let Some((kind, content, after)) = message(rest) {
-                rest = after;
-                match kind {
-                    DONE => return Ok(found),
-                    ERROR => {
-                        let code = content.get(..4).and_then(|code| code.try_into().ok());
-                        return match code.map_or(0, i32::from_ne_bytes) {
-                            0 => Ok(found),
-                            code => Err(io::Error::from_raw_os_error(-code)),
-                        };
+            while !rest.is_empty() {
+                let (message, behind) = first(rest)?;
+                rest = behind;
+                let code = match message {
+                    NetlinkPayload::InnerMessage(attributes) => {
+                        found.push(attributes);
+                        continue;
                     }
-                    _ => found.push(Attributes::of(content.get(GENERIC_BYTES..).unwrap_or_default())),
-                }
+                    NetlinkPayload::Noop => continue,
+                    NetlinkPayload::Done(done) => done.code,
+                    NetlinkPayload::Error(error) => error.raw_code(),
+                    _ => return Err(io::ErrorKind::InvalidData.into()),
+                };
+                return if code == 0 { Ok(found) } else { Err(io::Error::from_raw_os_error(-code)) };
             }
         }
     }
+}
+
+/// The first of the kernel's messages, and the bytes behind it.
+fn first(bytes: &[u8]) -> io::Result<(NetlinkPayload<Attributes>, &[u8])> {
+    let message = NetlinkMessage::<Attributes>::deserialize(bytes)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let length = (message.header.length as usize).next_multiple_of(NLMSG_ALIGNTO.into());
+    Ok((message.payload, bytes.get(length..).unwrap_or_default()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn question(attributes: Vec<DefaultNla>) -> Vec<u8> {
+        Question { family: 0x22, command: 9, attributes }.framed(NLM_F_ACK)
+    }
+
+    /// The bytes that linux/netlink.h and linux/genetlink.h describe.
     #[test]
-    fn attributes_are_read_back() {
-        let bytes =
-            [attribute(ID, &7_u32.to_ne_bytes()), attribute(3, b"odd"), attribute(6, &9_u64.to_ne_bytes())];
-        assert_eq!(bytes.each_ref().map(Vec::len), [8, 8, 12]);
-        let read = Attributes::of(&bytes.concat());
-        assert_eq!((read.number(ID), read.number(6), read.number(3)), (Some(7), Some(9), None));
-        assert_eq!(read.0[&3], b"odd");
+    fn a_question_is_framed_as_the_kernel_reads_it() {
+        let framed = question(vec![DefaultNla::new(FAMILY_NAME, b"netdev\0".to_vec()), number(ID, 7)]);
+        let halves = |halves: [u16; 2]| halves.map(u16::to_ne_bytes).concat();
+        let expected = [
+            40_u32.to_ne_bytes().to_vec(),
+            halves([0x22, 1 | 4]),
+            1_u32.to_ne_bytes().to_vec(),
+            0_u32.to_ne_bytes().to_vec(),
+            vec![9, 1, 0, 0],
+            halves([11, 2]),
+            b"netdev\0\0".to_vec(),
+            halves([8, 2]),
+            7_u32.to_ne_bytes().to_vec(),
+        ];
+        assert_eq!(framed, expected.concat());
     }
 
     #[test]
-    fn what_is_cut_off_is_left_out() {
-        let bytes = [attribute(ID, &7_u32.to_ne_bytes()), attribute(6, &9_u64.to_ne_bytes())].concat();
-        for end in 0..bytes.len() {
-            let read = Attributes::of(&bytes[..end]);
-            assert_eq!((read.number(ID), read.number(6)), ((end >= 8).then_some(7), None), "{end} bytes");
+    fn answers_are_read_one_after_the_other() {
+        let long = DefaultNla::new(6, 9_u64.to_ne_bytes().to_vec());
+        let attributes = vec![number(ID, 7), DefaultNla::new(3, b"odd".to_vec()), long];
+        let (one, other) = (question(attributes), question(vec![number(ID, 8)]));
+        let both = [&one[..], &other].concat();
+        let (NetlinkPayload::InnerMessage(read), rest) = first(&both).unwrap() else { panic!("no answer") };
+        assert_eq!((read.number(ID), read.number(6), read.number(3)), (Some(7), Some(9), None));
+        assert_eq!(read.0[&3], b"odd");
+        let (NetlinkPayload::InnerMessage(read), rest) = first(rest).unwrap() else { panic!("no answer") };
+        assert_eq!((read.number(ID), rest.len()), (Some(8), 0));
+        for end in 0..one.len() {
+            assert!(first(&one[..end]).is_err(), "{end} bytes");
         }
-        assert_eq!(Attributes::of(&[2, 0, 1, 0, 9, 9]), Attributes::default(), "shorter than its own head");
-        assert_eq!(message(&[0; 15]), None);
-        assert_eq!(message(&[4, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None, "shorter than its head");
+    }
+
+    #[test]
+    fn values_are_numbers_that_fit() {
+        let bytes = |name, text| Value::named(name).unwrap().bytes(text).ok();
+        assert_eq!(bytes("gro-flush-timeout", "5000000000"), Some(5_000_000_000_u64.to_ne_bytes().to_vec()));
+        assert_eq!(bytes("defer-hard-irqs", "3"), Some(3_u32.to_ne_bytes().to_vec()));
+        assert_eq!([bytes("defer-hard-irqs", "5000000000"), bytes("gro-flush-timeout", "few")], [None, None]);
+        assert!(Value::named("ifindex").is_err());
     }
 
     /// Loopback has no device, and so nothing to poll.
