@@ -439,6 +439,10 @@ impl Program {
         self.insts.iter().any(|i| is(i.b) || (i.op != Op::Bind && is(i.a)))
             || self.clauses.iter().any(|c| is(c.guard))
     }
+    /// Whether any instruction's result goes to this place.
+    pub fn writes(&self, dst: Dst) -> bool {
+        self.insts.iter().any(|i| i.dst == dst && !matches!(i.op, Op::History | Op::Policy))
+    }
     /// Whether the program keeps a history or asks a policy, which only some back ends can do.
     pub fn uses_policy(&self) -> bool {
         self.insts.iter().any(|i| matches!(i.op, Op::History | Op::Policy))

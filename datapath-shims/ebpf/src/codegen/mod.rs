@@ -103,7 +103,7 @@ pub fn compile(
     g.after();
     host.apply(&mut g.asm);
     let (report, done, native, left) = (g.asm.label(), g.asm.label(), g.asm.label(), g.asm.label());
-    if g.writes(Dst::ShouldReport) {
+    if program.writes(Dst::ShouldReport) {
         g.asm.jump_if_imm(FLAGS, Cond::Set, FLAG_REPORT, report);
     }
     g.asm.bind(done);
@@ -118,7 +118,7 @@ pub fn compile(
         host.give_up(&mut g.asm);
         g.asm.jump(left);
     }
-    if g.writes(Dst::ShouldReport) {
+    if program.writes(Dst::ShouldReport) {
         g.asm.bind(report);
         host.report(&mut g.asm, program.report_len(), asks);
         g.reset(|d| d.volatile && d.kind != RegKind::Local);
@@ -174,10 +174,6 @@ struct Gen<'a> {
 }
 
 impl Gen<'_> {
-    fn writes(&self, dst: Dst) -> bool {
-        self.program.insts().iter().any(|i| i.dst == dst && !matches!(i.op, Op::History | Op::Policy))
-    }
-
     fn load_prims(&mut self, host: &dyn Host) {
         // The clock is always loaded: staged program changes and `Micros` use it.
         let clock = self.program.hook().clock();
@@ -211,7 +207,7 @@ impl Gen<'_> {
             asm.store(Size::B8, R::R10, STACK_MICROS, R::R0);
         }
         for (dst, off, slot) in self.guarded() {
-            if self.writes(dst) {
+            if self.program.writes(dst) {
                 self.asm.load(Size::B8, R::R1, REC, off);
                 self.asm.store(Size::B8, R::R10, slot, R::R1);
             }
@@ -236,7 +232,7 @@ impl Gen<'_> {
     /// priority or path out of range.
     fn after(&mut self) {
         for (dst, off, slot) in self.guarded() {
-            if !self.writes(dst) {
+            if !self.program.writes(dst) {
                 continue;
             }
             let asm = &mut self.asm;
@@ -282,7 +278,7 @@ impl Gen<'_> {
     fn clauses(&mut self) {
         let end = self.asm.label();
         let program = self.program;
-        let continues = self.writes(Dst::ShouldContinue);
+        let continues = self.program.writes(Dst::ShouldContinue);
         for clause in program.clauses() {
             let next = self.asm.label();
             let guard = clause.guard_range();

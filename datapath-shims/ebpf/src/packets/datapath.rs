@@ -299,7 +299,7 @@ impl Shim for PacketsDatapath {
         if program.hook() != Hook::Connect {
             return Ok(());
         }
-        if program.insts().iter().any(|inst| inst.dst == Dst::ShouldReport) {
+        if program.writes(Dst::ShouldReport) {
             return unsupported("(report) at (hook connect), where the flow has no name yet");
         }
         if self.options.cgroup.is_none() {

@@ -40,8 +40,7 @@ fn namespace(test: &str) -> Option<Namespace> {
 }
 
 /// Sends `request` bytes over loopback in a namespace and gets `answer` bytes back.
-fn exchange(namespace: &Namespace, request: usize, answer: usize) {
-    let listener = namespace.run(|| TcpListener::bind("127.0.0.2:7002").unwrap()).unwrap();
+fn exchange(namespace: &Namespace, listener: &TcpListener, request: usize, answer: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
@@ -61,8 +60,9 @@ fn a_recording_holds_what_was_sent() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("flows.jsonl");
     let Some(child) = recorder(TEST, &namespace, &["-o", file.to_str().unwrap()]) else { return };
-    exchange(&namespace, 300, 50_000);
-    exchange(&namespace, 400, 60_000);
+    let listener = namespace.run(|| TcpListener::bind("127.0.0.2:7002").unwrap()).unwrap();
+    exchange(&namespace, &listener, 300, 50_000);
+    exchange(&namespace, &listener, 400, 60_000);
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));

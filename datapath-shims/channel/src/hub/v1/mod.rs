@@ -394,7 +394,6 @@ impl Shim for V1Peer {
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Arc<Lowered>, DatapathError> {
         let stock = lower(program)?;
         let wire_uid = wire_uid(stock.bytes());
-        let sets = |dst| program.insts().iter().any(|inst| inst.dst == dst);
         let reported = |names: &[&str]| {
             let registers = program.regs().iter().take(program.report_len());
             registers.map(|r| r.name.as_str()).position(|name| names.contains(&name))
@@ -402,8 +401,8 @@ impl Shim for V1Peer {
         Ok(Arc::new(Lowered {
             stock,
             wire_uid,
-            reports: sets(Dst::ShouldReport),
-            keeps_window: !sets(Dst::Cwnd),
+            reports: program.writes(Dst::ShouldReport),
+            keeps_window: !program.writes(Dst::Cwnd),
             cwnd_at: reported(&["Report.cwnd"]),
             rtt_at: reported(&["Report.rtt_us", "Report.srtt_us"]),
         }))
