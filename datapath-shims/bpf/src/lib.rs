@@ -80,6 +80,7 @@ const CMD_LINK_CREATE: i64 = 28;
 const CMD_LINK_UPDATE: i64 = 29;
 const CMD_ENABLE_STATS: i64 = 32;
 const CMD_ITER_CREATE: i64 = 33;
+const CMD_LINK_DETACH: i64 = 34;
 
 /// Size of the `union bpf_attr` that we pass, bytes; the kernel takes any size and zero-checks what it does not know.
 const ATTR_BYTES: usize = 168;
@@ -198,19 +199,31 @@ pub fn map_create_storage(
         .call_fd(CMD_MAP_CREATE)
 }
 
-/// Attaches a program to a device (by its index) or a control group (by its descriptor) for as long as the link is open.
-pub fn link_to(prog: &OwnedFd, target: u32, attach_type: u32) -> io::Result<OwnedFd> {
-    Attr::new().fd(0, prog).u32(4, target).u32(8, attach_type).call_fd(CMD_LINK_CREATE)
+/// A program's place in the kernel; dropping it takes the program out.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Drop for Link {
+    /// The end of the descriptor alone is not enough while another one is open, as in a child before its exec.
+    fn drop(&mut self) {
+        // Tracepoints' links cannot be detached, and end with their descriptors.
+        let _ = Attr::new().fd(0, &self.0).call(CMD_LINK_DETACH);
+    }
+}
+
+/// Attaches a program to a device (by its index) or a control group (by its descriptor).
+pub fn link_to(prog: &OwnedFd, target: u32, attach_type: u32) -> io::Result<Link> {
+    Attr::new().fd(0, prog).u32(4, target).u32(8, attach_type).call_fd(CMD_LINK_CREATE).map(Link)
 }
 
 /// Puts another program into a link.
-pub fn link_replace(link: &OwnedFd, prog: &OwnedFd) -> io::Result<()> {
-    Attr::new().fd(0, link).fd(4, prog).call(CMD_LINK_UPDATE).map(drop)
+pub fn link_replace(link: &Link, prog: &OwnedFd) -> io::Result<()> {
+    Attr::new().fd(0, &link.0).fd(4, prog).call(CMD_LINK_UPDATE).map(drop)
 }
 
-/// Attaches a program to the tracepoint that it was loaded for, for as long as the result is open.
-pub fn raw_tracepoint_open(prog: &OwnedFd) -> io::Result<OwnedFd> {
-    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN)
+/// Attaches a program to the tracepoint that it was loaded for.
+pub fn raw_tracepoint_open(prog: &OwnedFd) -> io::Result<Link> {
+    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN).map(Link)
 }
 
 /// Starts a process that runs `work` and ends; it is nobody's child. Signals do not reach it, and of the descriptors it has

@@ -16,7 +16,7 @@ use crate::attach::load;
 use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
-use crate::sys::{self, AttachTo, ProgType};
+use crate::sys::{self, AttachTo, Link, ProgType};
 use ccplane_nn_codegen::asm::Asm;
 use nix::ifaddrs::getifaddrs;
 
@@ -67,7 +67,7 @@ fn link_bytes(device: &str) -> Result<u32, EbpfError> {
 pub struct Attached {
     /// Before the rest, since the guard's work is what others may wait for.
     _guard: Option<Guard>,
-    _links: Vec<OwnedFd>,
+    _links: Vec<Link>,
     pub hooking: Hooking,
     /// The classifiers, one for each length of a link header in use.
     pub classifiers: Vec<OwnedFd>,
@@ -157,7 +157,7 @@ fn attach_clsact(devices: &[(&String, u32, &OwnedFd)]) -> Result<Guard, EbpfErro
 /// A classifier that returns at once, as the baseline of benchmarks; it goes when this is dropped.
 pub struct EmptyClassifier {
     program: OwnedFd,
-    _link: OwnedFd,
+    _link: Link,
 }
 
 impl EmptyClassifier {
@@ -187,8 +187,8 @@ impl EmptyClassifier {
 /// The operation of [`link_to_group`], for errors.
 pub const ATTACH_TO_GROUP: &str = "attach to the control group";
 
-/// Attaches a program to a control group for as long as the link is open.
-pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<OwnedFd> {
+/// Attaches a program to a control group.
+pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<Link> {
     sys::link_to(program, group.as_raw_fd() as u32, attach_type)
 }
 

@@ -31,7 +31,7 @@ use crate::options::Options;
 use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
-use crate::sys::{self, AttachTo, ProgType};
+use crate::sys::{self, AttachTo, Link, ProgType};
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
 
@@ -67,7 +67,7 @@ pub struct Steering {
 
 /// The programs' links where sockets connect, and the program that they run.
 struct Connects {
-    links: [OwnedFd; 2],
+    links: [Link; 2],
     uid: ProgramUid,
 }
 

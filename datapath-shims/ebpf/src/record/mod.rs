@@ -8,7 +8,6 @@ mod programs;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
 use crate::ring::{Record, Ring};
-use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
+use crate::sys::{self, AttachTo, Link, MapType, ProgType, Shared};
 use layout::{ctl, event, flow};
 use programs::{Offsets, RecordMaps};
 
@@ -115,7 +114,7 @@ pub struct RecordCounts {
 pub struct Recorder {
     ring: Ring,
     ctl: Shared,
-    _links: Vec<OwnedFd>,
+    _links: Vec<Link>,
 }
 
 impl Recorder {
