@@ -62,7 +62,9 @@ impl<'ast> Visit<'ast> for Reader {
         visit::visit_path(self, path);
     }
     fn visit_macro(&mut self, item: &'ast syn::Macro) {
-        let tokens = item.tokens.to_string().replace(' ', "");
+        let tokens = item.tokens.to_string().replace("\\\"", "");
+        // Without what is in quotes: a comment's link is no use of a module.
+        let tokens: String = tokens.split('"').step_by(2).collect::<String>().replace(' ', "");
         for path in tokens.split("crate::").skip(1) {
             let name = path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
             self.named.insert(name.to_owned());
