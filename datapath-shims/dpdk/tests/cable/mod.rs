@@ -49,6 +49,12 @@ pub fn ip(namespace: &Namespace, args: &str) -> String {
     run(namespace.enter(Command::new("ip").args(args.split(' '))).unwrap())
 }
 
+/// The Ethernet address of an end.
+pub fn mac(end: &Namespace) -> String {
+    let link = ip(end, "-o link show veth0");
+    link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+}
+
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::cable::{Cable, ip};
+use crate::cable::{Cable, ip, mac};
 use ccplane_emulator::netns::Namespace;
 use ccplane_quic::{UdpWire, Wire};
 use ccplane_testing::{PATIENCE, wait_until, within_tries};
@@ -114,8 +114,7 @@ fn the_kernel_finds_a_port_and_talks_to_it() {
     for kind in KINDS {
         ip(&cable.a, "neigh flush dev veth0");
         let _server = Running::serve(&cable.b, &format!("{kind}:veth0"));
-        let mac = ip(&cable.b, "-o link show veth0");
-        let mac = mac.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
+        let mac = mac(&cable.b);
         for to in ["10.9.0.2", "fd09::2"] {
             let remote = if to.contains(':') { format!("[{to}]:7") } else { format!("{to}:7") };
             asked_by_kernel(&cable.a, kind, &remote, PATIENCE);

@@ -3,6 +3,7 @@
 
 mod faults;
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ pub use faults::Faults;
 use crate::cable::{self, Cable};
 use ccplane_contract::{Datapath, Mode};
 use ccplane_core::{Catalog, Config as CoreConfig, Core, DatapathId, Rules, drive};
+use ccplane_dpdk::net::Mac;
 use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
 use ccplane_emulator::netns::Namespace;
 use ccplane_engine::{EngineConfig, Handle, engine};
@@ -44,11 +46,23 @@ pub fn eal(memory: Memory, memory_mib: u32) -> &'static Eal {
 
 /// Opens a port and makes a wire over each of its queues.
 pub fn wires(kind: &str, address: &str, udp_port: u16, queues: u16) -> Vec<DpdkWire> {
+    wires_beside(kind, address, udp_port, queues, Vec::new())
+}
+
+/// The same with neighbours that are not asked for.
+pub fn wires_beside(
+    kind: &str,
+    address: &str,
+    udp_port: u16,
+    queues: u16,
+    neighbours: Vec<(IpAddr, Mac)>,
+) -> Vec<DpdkWire> {
     let (name, eal) = (format!("{kind}:veth0").parse().unwrap(), eal(Memory::Plain, 512));
     let port = Port::open(eal, &name, PortOptions { queues, ..PortOptions::default() }).unwrap();
     let options = WireOptions {
         addresses: vec![format!("{address}/24").parse().unwrap()],
         udp_port,
+        neighbours,
         // Two poll loops, an agent and perhaps two processors.
         idle: Idle::Pause(Duration::from_micros(50)),
         ..WireOptions::default()

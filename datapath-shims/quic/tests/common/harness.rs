@@ -87,9 +87,16 @@ impl<W: Wire, T: Time> Live<W, T> {
         }
         self.client.turn_at(now).unwrap();
         while let Some((id, event)) = self.client.poll() {
-            if let Event::Connected = event {
-                let stream = self.client.connection(id).unwrap().open(Dir::Uni);
-                self.sending.insert(id, stream);
+            match event {
+                Event::Connected => {
+                    let stream = self.client.connection(id).unwrap().open(Dir::Uni);
+                    self.sending.insert(id, stream);
+                }
+                Event::Closed(error) => {
+                    let began = self.sending.remove(&id) != Some(None);
+                    assert!(began, "a connection ended before it began: {error}");
+                }
+                Event::Stream(_) => {}
             }
         }
         let due = (now - self.began).as_micros() as u64 * LIMIT / 1_000_000;
