@@ -74,8 +74,7 @@ impl Queue {
         });
     }
 
-    /// Takes the result of a release. One that failed is asked for again with the next heartbeat, unless the flow
-    /// has ended.
+    /// Takes the result of a release. If it failed and the flow lives, the next heartbeat asks again.
     pub fn released(&mut self, flow: FlowId, failed: bool) {
         if failed {
             self.releasing.entry(flow).and_modify(|failed| *failed = true);

@@ -19,8 +19,7 @@ pub struct Rule {
     pub remote_port: Option<RangeInclusive<u16>>,
     /// The congestion control that the flow's owner asked its datapath for by name, as CCP's CREATE carries it.
     pub requested: Option<String>,
-    /// The prefix in which the receiver's address lies. An IPv4 prefix also matches IPv4-mapped
-    /// IPv6 addresses.
+    /// The prefix of receivers' addresses. One of IPv4 also matches addresses mapped into IPv6.
     pub remote: Option<IpNet>,
     /// The algorithm's name, or [`NATIVE`].
     pub algorithm: String,

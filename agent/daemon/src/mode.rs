@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum ModeName {
     Program,
-    /// Natively: no program was set, or it has not started yet
-    /// ([`FlowRecord::waits_for_ack`](crate::control::FlowRecord::waits_for_ack)).
+    /// Natively: no program was set, or it waits for its first ACK.
     NativeNoProgram,
     /// Natively: the agent is silent.
     NativeAgentSilent,

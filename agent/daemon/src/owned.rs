@@ -129,7 +129,7 @@ impl Folder {
     /// Copies a file of `from`, if it is there and nothing here has its name; whether it did.
     ///
     /// # Errors
-    /// It cannot be read, as in [`Folder::read`], or not written.
+    /// The file cannot be read, for a reason of [`Folder::read`], or the copy cannot be written.
     pub fn copy_from(&self, from: &Folder, name: &str, limit: usize) -> Result<bool, OwnedError> {
         if self.has(name)? {
             return Ok(false);

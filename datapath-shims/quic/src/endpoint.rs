@@ -17,8 +17,7 @@ use tracing::warn;
 /// Datagrams after which a turn goes on to timers and sends, while more may wait.
 const RECEIVED_PER_TURN: usize = 256;
 
-/// The time for which the system polls the wire's device where the endpoint polls, too,
-/// microseconds.
+/// The microseconds for which the system polls the wire's device, if the endpoint polls too.
 const DEVICE_POLL_US: u32 = 50;
 
 /// Connections over one wire, for one thread.

@@ -166,8 +166,7 @@ fn memories(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<Memo
     Memories::open(folder, algorithms, every).map_err(Failure::runtime)
 }
 
-/// Makes the runtime if there are descriptors for it: tokio panics where it has none for its
-/// signals.
+/// Makes the runtime if enough descriptors are free, without which tokio's signals panic.
 fn runtime() -> io::Result<Runtime> {
     let spare: io::Result<Vec<File>> = (0..RUNTIME_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
     drop(spare?);

@@ -59,9 +59,9 @@ impl OwnLoop {
         OwnLoop::start_counted(located, rules, algorithms, None, Post::none(), None, &[])
     }
 
-    /// Starts a loop as [`OwnLoop::start`] does, where algorithms with a policy learn beside their flows. They learn as
-    /// the configuration says, and also where it says that none is to learn: whoever calls this lists its flows as
-    /// learning.
+    /// Starts a loop as [`OwnLoop::start`] does, whose algorithms with a policy learn beside their flows.
+    ///
+    /// They learn as configured, but `mode = "off"` is not obeyed.
     pub fn start_learning(
         located: &Located,
         rules: &Rules,

@@ -21,8 +21,7 @@ use tracing::{error, info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
-/// The time for which rings are polled without letting others run, who may wait for the core,
-/// microseconds.
+/// The microseconds for which rings are polled before the core is given to whoever waits for it.
 const SPIN_US: u64 = 10;
 /// Time between two looks at the name of the datapaths' socket, microseconds.
 const NAME_EVERY_US: u64 = 1_000_000;
@@ -40,8 +39,7 @@ pub(super) trait Source {
     /// The queues, as a watcher is to look at them for this thread.
     fn queues(&mut self) -> io::Result<Queues>;
 
-    /// Waits as [`wait`](Source::wait) does, called by a watcher: who fills the queues need not
-    /// wake anybody.
+    /// Waits as [`wait`](Source::wait) does, but the watcher ends the wait, not whoever fills the queues.
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()>;
 
     /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.

@@ -52,8 +52,7 @@ pub fn ask(socket: &Path, timeout: Duration, request: &Request) -> Result<Respon
     open(socket, timeout, request).map(|(response, _)| response)
 }
 
-/// Asks as [`ask`] does; what the agent sends after its response can be read from the second, for
-/// ever.
+/// Asks as [`ask`] does, and also returns a reader of all that the agent sends after its response.
 ///
 /// # Errors
 /// As [`ask`].

@@ -12,8 +12,7 @@ const BLOCK_US: u64 = 1_000_000;
 const LEAST_PACKETS: f64 = 200.0;
 /// A flow is followed as long as it delivers this share of what the busiest does.
 const FOLLOWED_SHARE: f64 = 0.5;
-/// The age up to which samples count, microseconds of the datapath's clock; but never fewer than
-/// [`LEAST_SAMPLES`].
+/// The greatest age of samples that count, microseconds; the last [`LEAST_SAMPLES`] count at any age.
 const WINDOW_US: u64 = 4_000_000;
 /// Samples kept after a change of the path, microseconds: the change began before it was detected.
 const LATE_US: u64 = 3_000_000;
@@ -28,8 +27,9 @@ const MAX_FLOWS: usize = 1024;
 const LEAST_SPAN_US: u64 = 2_000_000;
 /// Round trips without a queue are within this factor of the smallest of a flow's life, or the path is another.
 const SAME_RTT: f64 = 1.25;
-/// A queue stands, and overflows at any time, where no round trip of a second is within this factor of the shortest of
-/// late.
+/// The factor by which a second's round trips may exceed the shortest recent one.
+///
+/// If none stays within it, a queue stands that may overflow at any time.
 const STANDING_QUEUE: f64 = 1.5;
 /// Queues shorter than this share of the round trip are taken for empty, and losses there for random ones: a short queue
 /// overflows where it is longest.

@@ -50,8 +50,9 @@ pub fn resume(
     Ok(Some(Beginning { algorithm: algorithm.name(), policy, snapshot }))
 }
 
-/// Opens the folder of learned policies, and moves there what agents of earlier versions kept in the run directory. What cannot be moved
-/// is logged.
+/// Opens the folder of learned policies, and moves what earlier versions kept in the run directory there.
+///
+/// It logs what cannot be moved.
 ///
 /// # Errors
 /// The folder cannot be used.

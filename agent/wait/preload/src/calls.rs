@@ -389,8 +389,7 @@ pub(crate) fn blocks(socket: c_int) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK == 0
 }
 
-/// Returns the time for which a receiving call may wait on the socket (`SO_RCVTIMEO`); `None` for
-/// ever.
+/// Returns the longest wait of a receiving call on the socket (`SO_RCVTIMEO`); `None` where there is no limit.
 fn receive_timeout(socket: c_int) -> Option<Duration> {
     let mut time = timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<timeval>() as socklen_t;
