@@ -12,8 +12,8 @@ const NEW: &str = "6.12";
 const DEBUG: &str = "6.12-debug";
 /// Longer than a machine takes beside other work, seconds.
 const LIMIT_S: u32 = 600;
-/// Tests of the module's own state, which is the same on each kernel: parsing, its flow table and locks, its timer of heartbeats, its
-/// names, its device for portus. `make test` runs them on the newer kernel alone, `make module-test` on both.
+/// Tests of what is the module's own on each kernel: its parser, its flow table and locks, its timer of heartbeats, its names, its device
+/// for portus. `make test` runs them on the newer kernel alone, `make module-test` on both.
 const ON_ONE_KERNEL: [&str; 7] = [
     "faults::garbage_on_the_device_changes_nothing_but_its_writer",
     "faults::flows_come_and_go_by_the_thousand",
