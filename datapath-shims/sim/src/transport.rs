@@ -257,7 +257,7 @@ impl Transport {
         Deadlines { pacing_ns, loss_ns: self.sender.deadline_ns() }
     }
 
-    /// Returns the time for which pacing holds back the next segment.
+    /// Returns the time until which pacing holds back the next segment.
     fn transmit_segments<C: Carrier>(&mut self, sending: &mut Sending<'_, C>, rate: u64) -> Option<u64> {
         while self.sender.in_flight_packets < self.window_packets {
             let due_ns = self.next_paced_ns(rate);
@@ -272,7 +272,7 @@ impl Transport {
         None
     }
 
-    /// Sends trains as `tcp_write_xmit` in Linux's tcp_output.c does; returns the time for which pacing holds back the next.
+    /// Sends trains as `tcp_write_xmit` in Linux's tcp_output.c does; returns the time until which pacing holds back the next.
     fn transmit_trains<C: Carrier>(
         &mut self,
         sending: &mut Sending<'_, C>,
