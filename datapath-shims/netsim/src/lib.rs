@@ -39,7 +39,7 @@ pub mod workload;
 
 pub use config::{
     Acks, BurstLoss, Capacity, ConfigError, Discipline, Ingress, LinkChange, LinkConfig, MAX_ACK_EVERY,
-    Outage, PathConfig, Policer, QueueLimit, Reorder,
+    MAX_QUEUE_PACKETS, Outage, PathConfig, Policer, QueueLimit, Reorder,
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
 pub use link::LinkStats;

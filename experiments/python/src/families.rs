@@ -1,12 +1,11 @@
 //! The league's drawn links as environments.
 //!
-//! Environments compute a queue where the league's simulator moves packets. They know constant rates that change,
-//! random loss, delays that change, rivals, and traffic that comes and goes. Families of links that are more than that
-//! are refused by their names.
+//! Environments have one bottleneck of the league's simulator. They know constant rates that change, random loss, delays that
+//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names.
 
 use crate::error::refused;
 use ccplane_alg::Algorithm;
-use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario};
+use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario, Stack};
 use ccplane_league::{Family, Link, Set, Traces};
 use ccplane_runner::plan::{
     Discipline, Impairments, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic,
@@ -122,7 +121,7 @@ fn flow(delay_ns: u64) -> FlowSetup {
         delay_ns,
         mss_bytes: MSS_BYTES,
         ack_every: 2,
-        bursts: true,
+        stack: Stack::Steered,
         start_rate: None,
     }
 }
@@ -160,12 +159,12 @@ fn bottleneck(link: &PlanLink) -> Result<EnvLink, &'static str> {
             from_ns: at_ms * NS_PER_MS,
             bytes_per_s: bit_per_s / 8,
             delay_ns: added_us * NS_PER_US,
-            loss_q32: u32::try_from(u64::from(now.loss_ppm) * (1 << 32) / 1_000_000).unwrap_or(u32::MAX),
+            loss_ppm: now.loss_ppm,
         })
     };
     let times = std::iter::once(0).chain(link.changes.iter().map(|change| change.at_ms));
     let phases = times.map(phase).collect::<Result<_, _>>()?;
-    Ok(EnvLink { phases, queue_packets: (queue as usize).max(LEAST_QUEUE_PACKETS) })
+    Ok(EnvLink { phases, queue_packets: (queue as usize).max(LEAST_QUEUE_PACKETS), jitter_ns: 0 })
 }
 
 /// The shortest way that a link ever has, one way.
