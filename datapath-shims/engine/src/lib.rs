@@ -54,6 +54,7 @@ mod mailbox;
 mod model;
 pub mod native;
 pub mod packets;
+mod policies;
 mod program;
 pub mod rate;
 pub mod runner;
@@ -78,7 +79,7 @@ mod sync {
     };
 }
 
-pub use crate::config::EngineConfig;
+pub use crate::config::{EngineConfig, PacketsConfig};
 pub use crate::engine::{Engine, engine, engine_with_clock};
 pub use crate::events::Waker;
 pub use crate::executor::EngineExecutor;

@@ -11,7 +11,7 @@ const MAX_PATH_CHANGES: usize = 16;
 const NS_PER_US: u64 = 1000;
 
 /// A packet on its way out, as its flow's transport sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Outbound {
     /// The datapath's clock, nanoseconds.
     pub now_ns: u64,
@@ -30,7 +30,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    fn now_us(&self) -> u64 {
+    pub(super) fn now_us(&self) -> u64 {
         self.now_ns / NS_PER_US
     }
 }

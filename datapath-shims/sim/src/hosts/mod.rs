@@ -211,15 +211,7 @@ impl SimHosts {
         self.now_ns = now_ns;
         self.in_flight(index, 0);
         let Some(Some(flow)) = self.flows.get(index as usize) else { return };
-        let packet = Outbound {
-            now_ns,
-            payload_bytes: 0,
-            bytes_sent: flow.packets.bytes_sent(),
-            new_bytes: 0,
-            bytes_waiting: 0,
-            bytes_in_flight: 0,
-            tx,
-        };
+        let packet = Outbound { now_ns, bytes_sent: flow.packets.bytes_sent(), tx, ..Outbound::default() };
         self.on_packet(index, &packet, net);
         let Some(mut flow) = self.flows.get_mut(index as usize).and_then(Option::take) else { return };
         flow.packets.end(&mut self.memory);
@@ -306,12 +298,7 @@ impl Shim for SimHosts {
 
     fn stage(&mut self, flow: FlowId, change: Change<'_, SharedProgram>) -> Result<(), DatapathError> {
         let found = self.controllable(flow)?;
-        if let Some((_, entry)) = change.program.as_ref().filter(|_| change.starts)
-            && entry.program.hook() != Hook::Send
-        {
-            let reason = "a flow that runs has started: programs of (hook connect) are set for flows to come";
-            return Err(DatapathError::Refused { at: None, reason: reason.to_owned() });
-        }
+        change.check_started()?;
         found.staged.stage(change);
         Ok(())
     }
