@@ -85,8 +85,10 @@ impl Peers {
 
     #[cold]
     fn forget_one(&mut self) {
-        let oldest = self.peers.iter().min_by_key(|(_, peer)| peer.started_us).map(|(key, _)| *key);
-        oldest.and_then(|key| self.peers.remove(&key));
+        let oldest = self.peers.iter().min_by_key(|(_, peer)| peer.started_us);
+        if let Some(key) = oldest.map(|(key, _)| *key) {
+            self.peers.remove(&key);
+        }
     }
 
     /// Notes the size of a flow that ended.

@@ -43,7 +43,7 @@ impl PacketsWithAgent {
         self.packets.clone()
     }
 
-    /// Ends the agent.
+    /// Ends the agent, and so the decisions.
     pub(super) fn stop(self) -> Result<(), Failure> {
         self.own.stop()
     }
