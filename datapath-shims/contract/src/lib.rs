@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod code_points;
 pub mod fake;
 mod fields;
 mod forward;
@@ -36,6 +37,7 @@ pub mod slots;
 pub mod suite;
 mod transport;
 
+pub use code_points::{CodePoints, MAX_DSCP, PRIORITIES, traffic_class};
 pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
 pub use forward::{Accepted, Forward};
 pub use pairing::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};

@@ -88,6 +88,21 @@ pub struct Change<'a, L> {
     pub fields: Fields<'a>,
 }
 
+impl<L> Change<'_, L> {
+    /// Checks that no program of [`Hook::Connect`] starts: the flow itself has started.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn check_started(&self) -> Result<(), DatapathError> {
+        let program = self.program.as_ref().filter(|_| self.starts);
+        if program.is_some_and(|(_, entry)| entry.program.hook() == Hook::Connect) {
+            let reason = "a flow that runs has started: programs of (hook connect) are set for flows to come";
+            return Err(DatapathError::Refused { at: None, reason: reason.to_owned() });
+        }
+        Ok(())
+    }
+}
+
 /// An installed program.
 #[derive(Clone, Debug)]
 pub struct Entry<L> {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use ccplane_contract::traffic_class;
 use ccplane_quic::{Datagram, Wire};
 use ipnet::IpNet;
 use quinn_proto::{EcnCodepoint, Transmit};
@@ -94,6 +95,8 @@ pub struct DpdkWire {
     rx: Rx,
     tx: Tx,
     udp_port: u16,
+    /// The code point of what is sent.
+    dscp: u8,
     idle: Idle,
     siblings: Vec<Sibling>,
     inbox: Receiver<QueueMessage>,
@@ -138,6 +141,7 @@ impl DpdkWire {
                 rx: Rx::new(&port.device, queue),
                 tx: Tx::new(&port.device, queue, usize::from(BUFFER_BYTES)),
                 udp_port: udp_port(queue),
+                dscp: 0,
                 idle: options.idle,
                 siblings: others
                     .map(|(other, inbox)| Sibling { udp_port: udp_port(*other), inbox: inbox.clone() })
@@ -252,6 +256,10 @@ impl Wire for DpdkWire {
         Ok(datagrams)
     }
 
+    fn set_dscp(&mut self, dscp: u8) {
+        self.dscp = dscp;
+    }
+
     fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
         let segment = to.segment_size.unwrap_or(payload.len()).max(1);
         let segments = payload.len().div_ceil(segment);
@@ -261,8 +269,8 @@ impl Wire for DpdkWire {
                 return Ok(false);
             }
         }
-        let ecn = to.ecn.map_or(0, |ecn| ecn as u8);
-        match self.interface.path(to.src_ip, self.udp_port, to.destination, ecn, Instant::now()) {
+        let class = traffic_class(self.dscp, to.ecn.map_or(0, |ecn| ecn as u8));
+        match self.interface.path(to.src_ip, self.udp_port, to.destination, class, Instant::now()) {
             NextHop::Open(headers) => {
                 let hints = self.hints(&headers);
                 for datagram in payload.chunks(segment) {

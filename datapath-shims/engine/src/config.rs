@@ -1,5 +1,8 @@
 //! Configuration of an engine.
 
+use ccplane_contract::{ON_ACKS, ON_PACKETS};
+use ccplane_program::ir::Hook;
+
 /// Most events that a queue holds; each takes about half a kibibyte.
 pub(crate) const MAX_EVENT_CAPACITY: usize = 1 << 20;
 
@@ -20,6 +23,24 @@ pub struct EngineConfig {
     /// The interval at which rows (reports of invocations that asked a policy) may wake the agent, microseconds; 0 to
     /// have them wake it as other reports do.
     pub batch_us: u64,
+    /// Decisions about packets on their way out; `None` for an engine that decides on ACKs.
+    pub packets: Option<PacketsConfig>,
+}
+
+/// Configuration of an engine that decides about packets on their way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketsConfig {
+    /// A pause of a flow at which a flowlet begins, microseconds: its program runs, and it may be served earlier.
+    pub flowlet_us: u64,
+    /// The time for which measurements of a path are known, microseconds.
+    pub path_memory_us: u64,
+}
+
+impl Default for PacketsConfig {
+    /// A flowlet begins after half a millisecond; paths are known for a second.
+    fn default() -> PacketsConfig {
+        PacketsConfig { flowlet_us: 500, path_memory_us: 1_000_000 }
+    }
 }
 
 impl EngineConfig {
@@ -32,6 +53,12 @@ impl EngineConfig {
             event_capacity: 4096,
             heartbeat_timeout_us: 1_000_000,
             batch_us: 100_000,
+            packets: None,
         }
+    }
+
+    /// The hooks whose programs the engine runs.
+    pub const fn hooks(&self) -> &'static [Hook] {
+        if self.packets.is_some() { ON_PACKETS } else { ON_ACKS }
     }
 }

@@ -66,15 +66,7 @@ impl<R: Runnable> FlowController<R> {
     /// Returns the mode that an ACK now would run in; `has_next` says that a program is staged.
     #[inline]
     pub fn mode_now(&self, agent_silent: bool, has_next: bool) -> Mode {
-        if !has_next && self.runner.running().is_none() {
-            Mode::NativeNoProgram
-        } else if !has_next && self.runner.lacks_decision() {
-            Mode::NativePolicy
-        } else if agent_silent {
-            Mode::NativeAgentSilent
-        } else {
-            Mode::Program
-        }
+        self.runner.mode_now(agent_silent, has_next)
     }
 
     /// Changes the mode; whichever side takes over starts from the current window.

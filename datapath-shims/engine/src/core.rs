@@ -3,6 +3,7 @@
 use crate::config::{EngineConfig, MAX_EVENT_CAPACITY};
 use crate::events::{Events, Record, Waker};
 use crate::mailbox::SharedFlow;
+use crate::program::FirstPrograms;
 use arc_swap::ArcSwap;
 use ccplane_contract::{FlowId, SlotTable};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(crate) struct Core {
     heartbeat_us: AtomicU64,
     flows: Mutex<BTreeMap<FlowId, Arc<SharedFlow>>>,
     pub(crate) slots: Arc<ArcSwap<SlotTable>>,
+    /// The programs that flows start with, where the engine decides about packets.
+    pub(crate) first: ArcSwap<FirstPrograms>,
     pub(crate) events: Events,
 }
 
@@ -29,6 +32,7 @@ impl Core {
             heartbeat_us: AtomicU64::new(now_us),
             flows: Mutex::default(),
             slots: Arc::new(ArcSwap::from_pointee(SlotTable::new())),
+            first: ArcSwap::from_pointee(FirstPrograms::default()),
             events: Events::new(capacity, config.batch_us, waker),
             config,
         }

@@ -73,6 +73,15 @@ impl Events {
         }
     }
 
+    /// A report, which wakes the agent unless it is a row.
+    pub(crate) fn push_report(&self, record: Record, is_row: bool, now_us: u64) {
+        if is_row {
+            self.push_row(record, now_us);
+        } else {
+            self.push(record);
+        }
+    }
+
     fn queue_or_count(&self, record: Record) -> bool {
         let fits = self.queue.push(record).is_ok();
         if !fits {

@@ -1,13 +1,18 @@
-//! Runs the suite's scripts through both ends of an engine.
+//! Runs the suite's scripts and streams of packets through both ends of an engine.
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, PacketsConfig};
 use crate::core::Core;
 use crate::engine::{Engine, engine_with_clock};
 use crate::flow::{Ack, FlowEngine, Sampled};
 use crate::handle::Handle;
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, ScriptedDatapath, run_script};
-use ccplane_contract::{Datapath, FlowId, FlowInfo};
-use ccplane_program::vm::Prims;
+use crate::packets::{HostMemory, Outbound, PacketFlowEngine};
+use ccplane_contract::suite::{
+    Executor, ExecutorError, Observation, OutPacket, PacketExecutor, PacketStream, Script, ScriptedDatapath,
+    Steered, run_script,
+};
+use ccplane_contract::{Datapath, FlowId, FlowInfo, ProgramUid};
+use ccplane_program::ir::{Hook, Prim, Program};
+use ccplane_program::vm::{Measured, Prims, SendPrims};
 use std::sync::Arc;
 
 /// Scripts have at most as many programs as a datapath has slots for, and report at most once an ACK.
@@ -18,19 +23,65 @@ const CONFIG: EngineConfig = EngineConfig {
     heartbeat_timeout_us: u64::MAX,
     ..EngineConfig::new("suite")
 };
+/// The segment size of a stream's flow, bytes.
+const MSS_BYTES: u32 = 1448;
 
-/// Runs scripts on an engine: commands through its [`Handle`], ACKs through a [`FlowEngine`].
+/// Makes both ends of an engine that decides about packets where that is configured.
+fn ends(packets: Option<PacketsConfig>) -> (Arc<Core>, Handle) {
+    let config = EngineConfig { packets, ..CONFIG };
+    let (Engine { core, .. }, handle) = engine_with_clock(config, Arc::new(|| ()), Arc::new(|| 0));
+    (core, handle)
+}
+
+/// Runs scripts on an engine: commands through its [`Handle`], ACKs through a [`FlowEngine`], packets through a [`PacketFlowEngine`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EngineExecutor;
 
 impl Executor for EngineExecutor {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
-        let (Engine { core, .. }, handle) = engine_with_clock(CONFIG, Arc::new(|| ()), Arc::new(|| 0));
-        run_script(script, &mut ScriptedEngine { core, handle, flow: None })
+        let on_packets = script.programs.iter().any(|program| program.hook() != Hook::Ack);
+        let (core, handle) = ends(on_packets.then(PacketsConfig::default));
+        let memory = HostMemory::new(1, 1, 0);
+        run_script(script, &mut ScriptedEngine { core, handle, flow: None, packets: None, memory })
     }
 
     fn policies(&self) -> bool {
         true
+    }
+
+    /// Programs of [`Hook::Connect`] run once on a flow, which a script cannot say.
+    fn hooks(&self) -> &'static [Hook] {
+        &[Hook::Ack, Hook::Send]
+    }
+}
+
+impl PacketExecutor for EngineExecutor {
+    fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError> {
+        const UID: ProgramUid = ProgramUid(1);
+        let config = PacketsConfig { flowlet_us: stream.flowlet_us, ..PacketsConfig::default() };
+        let (core, mut handle) = ends(Some(config));
+        handle.install(UID, program)?;
+        handle.set_first(UID, &[])?;
+        let mut memory = HostMemory::new(1, 1, 0);
+        let start_us = stream.packets.first().map_or(0, |packet| packet.at_us);
+        let info = (FlowInfo::example(MSS_BYTES, MSS_BYTES.into()), stream.paths);
+        let mut flow = PacketFlowEngine::start(&core, FlowId(1), info, &mut memory, start_us);
+        flow.flow().begin_at(0, stream.start_path.into());
+        let sent = |(packet, tx): (&OutPacket, u64)| -> Result<Steered, ExecutorError> {
+            let packet = Outbound {
+                now_ns: packet.at_us * 1000,
+                payload_bytes: packet.bytes,
+                bytes_sent: flow.bytes_sent(),
+                new_bytes: packet.bytes,
+                bytes_waiting: packet.waiting_bytes,
+                bytes_in_flight: packet.in_flight_bytes,
+                tx,
+            };
+            let decided = flow.on_packet_by(&packet, &mut memory, |_, _| stream.known);
+            let steering = flow.steering().ok_or("the program does not run")?;
+            Ok(Steered { priority: steering.priority, path: steering.path, decided })
+        };
+        stream.packets.iter().zip(0..).map(sent).collect()
     }
 }
 
@@ -38,6 +89,9 @@ struct ScriptedEngine {
     core: Arc<Core>,
     handle: Handle,
     flow: Option<FlowEngine>,
+    /// The flow, where programs decide on packets.
+    packets: Option<PacketFlowEngine>,
+    memory: HostMemory,
 }
 
 impl ScriptedDatapath for ScriptedEngine {
@@ -46,11 +100,16 @@ impl ScriptedDatapath for ScriptedEngine {
     }
 
     fn start_flow(&mut self, id: FlowId, info: FlowInfo) {
-        self.flow = Some(FlowEngine::start(&self.core, id, info, 0));
+        if self.core.config.packets.is_some() {
+            self.packets = Some(PacketFlowEngine::start(&self.core, id, (info, 1), &mut self.memory, 0));
+        } else {
+            self.flow = Some(FlowEngine::start(&self.core, id, info, 0));
+        }
     }
 
     fn set_segment_size(&mut self, mss_bytes: u32) {
         self.flow.iter_mut().for_each(|flow| flow.set_mss(mss_bytes));
+        self.packets.iter_mut().for_each(|flow| flow.set_mss(mss_bytes));
     }
 
     fn on_ack(&mut self, prims: &Prims) -> Result<Observation, ExecutorError> {
@@ -66,5 +125,14 @@ impl ScriptedDatapath for ScriptedEngine {
         let asked = flow.has_asked();
         let runner = flow.controller().runner();
         runner.observe(flow.policy(), asked).ok_or_else(|| "the flow has no program".into())
+    }
+
+    fn on_packet(&mut self, prims: &SendPrims) -> Result<Observation, ExecutorError> {
+        let flow = self.packets.as_mut().ok_or("the flow was not started")?;
+        flow.take_changes(prims.get(Prim::Now));
+        let outcome = flow.decide(&Outbound::default(), prims, &mut self.memory);
+        let policy = *flow.policy();
+        let seen = flow.flow().runner().observe(&policy, outcome.is_some_and(|outcome| outcome.asked));
+        seen.ok_or_else(|| "the flow has no program".into())
     }
 }

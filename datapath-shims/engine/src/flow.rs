@@ -5,14 +5,14 @@ use crate::core::Core;
 use crate::events::Record;
 use crate::mailbox::SharedFlow;
 use crate::native::MAX_CWND_PACKETS;
+use crate::policies::FlowPolicies;
 use crate::program::Loaded;
 use crate::runner::Runnable;
 use crate::sample::Sample;
-use arc_swap::{ArcSwap, Cache};
-use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, SlotTable, SnapshotUid, TransportStats};
+use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, SnapshotUid, TransportStats};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Prim};
-use ccplane_program::vm::{Decision, Knobs, Policies, Prims};
+use ccplane_program::vm::Prims;
 use std::sync::Arc;
 
 /// Between two samples of a flow, microseconds of its time; a report or a change of mode is sampled at once.
@@ -96,23 +96,6 @@ pub struct FlowEngine {
     report: [i64; MAX_REGS],
 }
 
-/// The policies of one flow. Its copy of the current table costs one load to check; the memory that a thread needs to
-/// take another is allocated when its first flow starts.
-struct FlowPolicies {
-    flow: FlowId,
-    slots: Cache<Arc<ArcSwap<SlotTable>>, Arc<SlotTable>>,
-    state: FlowPolicy,
-    last: Option<u8>,
-}
-
-impl Policies for FlowPolicies {
-    #[inline]
-    fn decide(&mut self, slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
-        self.last = Some(slot);
-        self.slots.load().policies(self.flow.0, &mut self.state).decide(slot, inputs, knobs)
-    }
-}
-
 impl FlowEngine {
     /// Starts a flow with an id that was never used before.
     pub(crate) fn start(core: &Arc<Core>, id: FlowId, info: FlowInfo, now_us: u64) -> FlowEngine {
@@ -121,11 +104,10 @@ impl FlowEngine {
         let info = &shared.info;
         let controller =
             FlowController::new(info.init_cwnd_bytes / u64::from(info.mss_bytes.max(1)), info.mss_bytes);
-        let slots = Cache::new(Arc::clone(&core.slots));
         FlowEngine {
             limits: limits(&controller),
             controller,
-            policies: FlowPolicies { flow: shared.id, slots, state: FlowPolicy::default(), last: None },
+            policies: FlowPolicies::new(core, shared.id),
             shared,
             core: Arc::clone(core),
             next_sample_us: now_us,
@@ -240,11 +222,7 @@ impl FlowEngine {
             len: running.program().report_len(),
             values: self.report,
         };
-        if is_row {
-            self.core.events.push_row(record, at_us);
-        } else {
-            self.core.events.push(record);
-        }
+        self.core.events.push_report(record, is_row, at_us);
     }
 
     fn sample(&mut self, sampled: &Sampled, now_us: u64) {

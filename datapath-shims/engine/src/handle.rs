@@ -3,12 +3,12 @@
 use crate::core::Core;
 use crate::events::Reader;
 use crate::mailbox::SharedFlow;
-use crate::program::Installed;
+use crate::program::{First, FirstPrograms, Installed};
 use ccplane_contract::registry::{Change, Programs, Shim};
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
-use ccplane_contract::{Part, SlotStats, SlotTable};
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
+use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
 use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{Hook, Program};
 use std::sync::Arc;
 
 /// The datapath's clock, microseconds, as ACKs tell it.
@@ -19,6 +19,7 @@ pub struct Handle {
     core: Arc<Core>,
     clock: Clock,
     programs: Programs<Arc<Installed>>,
+    first: FirstPrograms,
     slots: SlotTable,
     /// Slot tables that flows may still hold; the handle frees them, so that no flow does.
     retired: Vec<Arc<SlotTable>>,
@@ -28,9 +29,9 @@ pub struct Handle {
 impl Handle {
     pub(crate) fn new(core: Arc<Core>, clock: Clock) -> Handle {
         let slots = SlotTable::clone(&core.slots.load());
-        let programs = Programs::new(core.config.max_programs);
-        let (retired, reader) = Default::default();
-        Handle { core, clock, programs, slots, retired, reader }
+        let programs = Programs::new(core.config.max_programs).of_hooks(core.config.hooks());
+        let (first, retired, reader) = Default::default();
+        Handle { core, clock, programs, first, slots, retired, reader }
     }
 
     fn flow(&self, flow: FlowId) -> Result<Arc<SharedFlow>, DatapathError> {
@@ -69,7 +70,8 @@ impl Shim for Handle {
     }
 
     fn count_users(&self, uid: ProgramUid, _: &Arc<Installed>) -> usize {
-        self.all().iter().filter(|flow| flow.lock().uses(uid)).count()
+        let first = self.first.iter().flatten().filter(|first| first.program.named.uid == uid).count();
+        self.all().iter().filter(|flow| flow.lock().uses(uid)).count() + first
     }
 
     fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
@@ -78,6 +80,7 @@ impl Shim for Handle {
 
     fn stage(&mut self, flow: FlowId, change: Change<'_, Arc<Installed>>) -> Result<(), DatapathError> {
         let flow = self.flow(flow)?;
+        change.check_started()?;
         match change.program.filter(|_| change.starts) {
             Some((_, entry)) => {
                 let loaded = entry.loaded.load();
@@ -101,11 +104,41 @@ impl Datapath for Handle {
             max_flows: config.max_flows,
             policy: true,
             full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
+            hooks: config.hooks(),
         }
     }
 
     ccplane_contract::program_commands!();
+
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        if self.core.config.packets.is_none() {
+            return Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() });
+        }
+        let entry = self.programs.get(uid)?;
+        check_fields(Some(&entry.program), fields)?;
+        let (hook, program) = (entry.program.hook(), Arc::clone(&entry.loaded));
+        self.first[hook as usize] = Some(First { program, fields: fields.to_vec() });
+        self.core.first.store(Arc::new(self.first.clone()));
+        Ok(())
+    }
+
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<bool, DatapathError> {
+        if self.core.config.packets.is_some() && self.program_of(flow)? == Some(uid) {
+            return Ok(false);
+        }
+        self.set_program(flow, uid, fields).map(|()| true)
+    }
+
+    fn clear_first(&mut self, hook: Hook) {
+        if self.first[hook as usize].take().is_some() {
+            self.core.first.store(Arc::new(self.first.clone()));
+        }
+    }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         drop(self.flow(flow)?.stage(|mailbox| mailbox.release()));

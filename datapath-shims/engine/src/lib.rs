@@ -10,7 +10,7 @@
 //! statistics are words under a sequence counter. [`FlowEngine::on_ack`] uses no float, allocates nothing, and reads no clock
 //! but the ACK's.
 //!
-//! [`runner`], [`controller`], [`native`] and [`rate`] are the parts that other datapaths are made of too.
+//! [`runner`], [`controller`], [`native`], [`packets`] and [`rate`] are the parts that other datapaths are made of too.
 //!
 //! ```
 //! use ccplane_contract::{Datapath, Field, FlowInfo, ProgramUid};
@@ -53,6 +53,8 @@ mod mailbox;
 #[cfg(all(loom, test))]
 mod model;
 pub mod native;
+pub mod packets;
+mod policies;
 mod program;
 pub mod rate;
 pub mod runner;
@@ -77,7 +79,7 @@ mod sync {
     };
 }
 
-pub use crate::config::EngineConfig;
+pub use crate::config::{EngineConfig, PacketsConfig};
 pub use crate::engine::{Engine, engine, engine_with_clock};
 pub use crate::events::Waker;
 pub use crate::executor::EngineExecutor;

@@ -67,6 +67,41 @@ impl Mailbox {
     }
 }
 
+/// The part of a flow that takes the changes which the agent has staged.
+pub(crate) trait TakesChanges {
+    /// Removes the program and returns it.
+    fn drop_program(&mut self) -> Option<Loaded>;
+
+    /// Goes over to the mode in which the flow would run now, and returns it; `has_next` says that a program is staged.
+    fn enter_mode(&mut self, agent_silent: bool, has_next: bool) -> Mode;
+
+    /// Applies staged changes at this time, microseconds. Returns the program that another one replaced.
+    fn take_staged(&mut self, staged: &mut Staged<Loaded>, now_us: i64) -> Option<Loaded>;
+
+    /// The program that runs.
+    fn running_uid(&self) -> Option<ProgramUid>;
+}
+
+impl TakesChanges for FlowController<Loaded> {
+    fn drop_program(&mut self) -> Option<Loaded> {
+        self.release()
+    }
+
+    fn enter_mode(&mut self, agent_silent: bool, has_next: bool) -> Mode {
+        let mode = self.mode_now(agent_silent, has_next);
+        self.choose(mode);
+        mode
+    }
+
+    fn take_staged(&mut self, staged: &mut Staged<Loaded>, now_us: i64) -> Option<Loaded> {
+        self.take(staged, now_us)
+    }
+
+    fn running_uid(&self) -> Option<ProgramUid> {
+        self.runner().running().map(Runnable::uid)
+    }
+}
+
 impl SharedFlow {
     pub(crate) fn new(id: FlowId, info: FlowInfo, now_us: u64) -> SharedFlow {
         let mss_bytes = info.mss_bytes.max(1);
@@ -110,29 +145,29 @@ impl SharedFlow {
         self.has_updates.load(Acquire)
     }
 
-    /// Takes the updates at an ACK of this time, microseconds, and chooses the mode. If the handle holds the lock,
-    /// the next ACK does it.
+    /// Takes the updates at this time, microseconds, and chooses the mode, which is returned. If the handle holds the lock,
+    /// the next ACK or packet does it.
     #[cold]
-    pub(crate) fn take(&self, controller: &mut FlowController<Loaded>, agent_silent: bool, now_us: i64) {
+    pub(crate) fn take(&self, flow: &mut impl TakesChanges, agent_silent: bool, now_us: i64) -> Mode {
         let mut mailbox = match self.mailbox.try_lock() {
             Ok(mailbox) => mailbox,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return controller.choose(controller.mode_now(agent_silent, false));
+                return flow.enter_mode(agent_silent, false);
             }
         };
         if std::mem::take(&mut mailbox.released) {
-            mailbox.discarded = controller.release();
+            mailbox.discarded = flow.drop_program();
         }
-        let mode = controller.mode_now(agent_silent, mailbox.staged.program().is_some());
-        controller.choose(mode);
+        let mode = flow.enter_mode(agent_silent, mailbox.staged.program().is_some());
         if mode == Mode::Program
-            && let Some(before) = controller.take(&mut mailbox.staged, now_us)
+            && let Some(before) = flow.take_staged(&mut mailbox.staged, now_us)
         {
             mailbox.discarded = Some(before);
         }
-        mailbox.running = controller.runner().running().map(Runnable::uid);
+        mailbox.running = flow.running_uid();
         // What a silent agent or one without a program left stays for later.
         self.has_updates.store(!mailbox.staged.is_empty(), Release);
+        mode
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::runner::{NamedProgram, Runnable};
 use ccplane_contract::{Field, ProgramUid, apply_fields};
-use ccplane_program::ir::{MAX_REGS, Program};
+use ccplane_program::ir::{Hook, MAX_REGS, Program};
 use ccplane_program::vm::{FastVm, Measured, Outcome, Policies, ProgramState};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,6 +32,16 @@ impl Installed {
         Loaded { named: self.named.clone(), machine }
     }
 }
+
+/// A program that flows start with, and its first values.
+#[derive(Clone, Debug)]
+pub(crate) struct First {
+    pub(crate) program: Arc<Installed>,
+    pub(crate) fields: Vec<(Field, i64)>,
+}
+
+/// The programs that flows start with, by hook.
+pub(crate) type FirstPrograms = [Option<First>; Hook::ALL.len()];
 
 /// A program on one flow, whose machine holds the flow's registers.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use ccplane_contract::registry::Change;
 use ccplane_contract::suite::{Observation, PolicyObservation, Sending};
-use ccplane_contract::{Field, ProgramUid, mss_register};
+use ccplane_contract::{Field, Mode, ProgramUid, mss_register};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Program};
 use ccplane_program::vm::{Measured, Outcome, Policies, ProgramState};
@@ -158,6 +158,20 @@ impl<R: Runnable> ProgramRunner<R> {
     #[inline]
     pub fn lacks_decision(&self) -> bool {
         self.lacks_decision
+    }
+
+    /// Returns the mode that an invocation now would run in; `has_next` says that a program is staged.
+    #[inline]
+    pub fn mode_now(&self, agent_silent: bool, has_next: bool) -> Mode {
+        if !has_next && self.running.is_none() {
+            Mode::NativeNoProgram
+        } else if !has_next && self.lacks_decision {
+            Mode::NativePolicy
+        } else if agent_silent {
+            Mode::NativeAgentSilent
+        } else {
+            Mode::Program
+        }
     }
 
     /// Applies the staged changes at an ACK of this time, microseconds. Returns the program that another one

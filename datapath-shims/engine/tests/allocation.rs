@@ -5,7 +5,8 @@ mod common;
 
 use ccplane_algs::{Aurora, RENO};
 use ccplane_contract::{Datapath, Field, Part};
-use ccplane_engine::{EngineConfig, FlowEngine};
+use ccplane_engine::packets::{Outbound, PathSample};
+use ccplane_engine::{EngineConfig, FlowEngine, PacketsConfig};
 use ccplane_program::vm::FastVm;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 use common::{PROGRAM, drain, fields, info, install, manual, steered};
@@ -100,6 +101,37 @@ fn an_ack_neither_allocates_nor_frees() {
         held >= 512 && handle.flows()[0].transport.reports > 1024,
         "{held}: the queue was full meanwhile"
     );
+}
+
+#[test]
+fn a_decision_about_a_packet_neither_allocates_nor_frees() {
+    let (packets, heartbeat_timeout_us) = (Some(PacketsConfig::default()), u64::MAX);
+    let config =
+        EngineConfig { packets, heartbeat_timeout_us, event_capacity: 512, ..EngineConfig::new("test") };
+    let (engine, mut handle, _) = manual(config);
+    let mut memory = engine.host_memory();
+    let source = "(hook send) (def (Report (n 0)) (p 0))
+        (when true (:= Report.n (+ Report.n 1)) (:= Priority p) (:= DecideAt 1) (report))";
+    let program = ccplane_program::compile(source).unwrap();
+    handle.install(PROGRAM, &program).unwrap();
+    handle.set_first(PROGRAM, &[]).unwrap();
+    let mut flow = engine.packet_flow(info(), 1, &mut memory, 0);
+    let register = Field::Reg(program.reg("p").unwrap());
+    for round in 0..4_u64 {
+        handle.update(flow.id(), &[(register, round as i64)]).unwrap();
+        let before = CALLS.get();
+        for n in 0..1000 {
+            let now_ns = (1000 * round + n) * 1000;
+            let packet =
+                Outbound { now_ns, payload_bytes: 1, new_bytes: 1, bytes_sent: 1 + n, ..Outbound::default() };
+            let steering = flow.on_packet(&packet, &mut memory);
+            assert_eq!(steering.map(|steering| u64::from(steering.priority)), Some(round));
+            flow.set_in_flight(n, &mut memory);
+            flow.on_sample(now_ns / 1000, n, PathSample::default(), &mut memory);
+        }
+        assert_eq!(CALLS.get(), before, "a packet called the allocator");
+    }
+    assert_eq!(handle.flows()[0].transport.reports, 4000);
 }
 
 #[test]

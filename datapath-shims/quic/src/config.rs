@@ -1,6 +1,7 @@
 //! The configuration of an endpoint and its connections.
 
 use crate::budget::{LEAST_WINDOW_BYTES, MEMORY_BYTES};
+use crate::packets::Packets;
 use ccplane_wait::Wake;
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
@@ -47,6 +48,9 @@ pub struct Config {
     pub wake: Wake,
     /// Whether the thread that turns the endpoint moves to where its datagrams are handled, or away from there where it polls.
     pub follow_cores: bool,
+    /// Decisions about packets on their way out, for connections under an engine ([`Control::Engine`](crate::Control::Engine)); `None`
+    /// leaves all packets alike.
+    pub packets: Option<Packets>,
     /// The seed of the protocol's random numbers, for runs that are to repeat; keys are always random.
     pub seed: Option<[u8; 32]>,
     /// Called last on every connection's transport configuration.
@@ -71,6 +75,7 @@ impl Default for Config {
             memory_bytes: MEMORY_BYTES,
             wake: Wake::Sleep,
             follow_cores: false,
+            packets: None,
             seed: None,
             tune: None,
         }

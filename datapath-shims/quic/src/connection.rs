@@ -4,6 +4,7 @@ use crate::admission::Stage;
 use crate::bucket::Bucket;
 use crate::budget::{Account, Buffer};
 use crate::controller::{QuicController, QuicFlowState};
+use crate::packets::{InFlight, PacketConnection};
 use crate::revival::{Revival, Unanswered};
 use crate::tls::{CertificateDer, Fingerprint};
 use bytes::Bytes;
@@ -94,6 +95,11 @@ pub(crate) struct Slot {
     pub(crate) handshake_until: Option<Instant>,
     /// Bytes that were read from its streams.
     pub(crate) read_bytes: u64,
+    /// Bytes that were written to its streams.
+    pub(crate) written_bytes: u64,
+    pub(crate) in_flight: InFlight,
+    /// Decisions about its packets, once its handshake is done.
+    pub(crate) packets: Option<Box<PacketConnection>>,
     /// Streams that wait for memory, each once in the endpoint's queue.
     pub(crate) starved: Vec<StreamId>,
 }
@@ -212,6 +218,7 @@ impl Connection<'_> {
     fn written(&mut self, written: Result<usize, WriteError>) -> Result<usize, StreamError> {
         match written {
             Ok(bytes) => {
+                self.slot.written_bytes += bytes as u64;
                 self.wake();
                 Ok(bytes)
             }

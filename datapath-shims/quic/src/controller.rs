@@ -12,6 +12,7 @@
 //! - quinn says whether data waits to be sent, not how much: a backlog counts as [`BACKLOG_BYTES`].
 //! - Persistent congestion (RFC 9002 section 7.6) counts as a retransmission timeout.
 
+use crate::packets::InFlight;
 use crate::stamps::{MAX_STAMPS, Stamps};
 use ccplane_contract::{FlowId, FlowInfo};
 use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};
@@ -64,6 +65,8 @@ pub(crate) struct Origin {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) observer: Option<Observer>,
+    /// Bytes in flight, for decisions about packets.
+    in_flight: InFlight,
     /// The path in use.
     path: Mutex<Weak<ControlledPath>>,
 }
@@ -74,8 +77,9 @@ impl Origin {
         local: SocketAddr,
         remote: SocketAddr,
         observer: Option<Observer>,
+        in_flight: InFlight,
     ) -> Origin {
-        Origin { engine, local, remote, observer, path: Mutex::default() }
+        Origin { engine, local, remote, observer, in_flight, path: Mutex::default() }
     }
 }
 
@@ -115,7 +119,7 @@ impl ControllerFactory for WindowOnly {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         let engine = self.engine.clone();
-        Arc::new(Origin::new(engine, unknown, unknown, None)).build(now, current_mtu)
+        Arc::new(Origin::new(engine, unknown, unknown, None, InFlight::default())).build(now, current_mtu)
     }
 }
 
@@ -209,7 +213,7 @@ impl Controller for QuicController {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, _largest: Option<u64>) {
         let acked = std::mem::take(&mut self.acked);
         let mut flow = self.path.flow();
-        flow.in_flight_bytes = in_flight;
+        flow.set_in_flight(in_flight);
         flow.app_limited = app_limited;
         if acked.packets > 0 {
             self.newest = self.newest.max(acked.newest);
@@ -316,7 +320,12 @@ impl QuicFlow {
     fn on_sent(&mut self, now: Instant, bytes: u64) {
         let stamp = self.rates.on_send(self.ns(now), self.in_flight_bytes == 0);
         self.stamps.push(stamp);
-        self.in_flight_bytes += bytes;
+        self.set_in_flight(self.in_flight_bytes + bytes);
+    }
+
+    fn set_in_flight(&mut self, bytes: u64) {
+        self.in_flight_bytes = bytes;
+        self.origin.in_flight.store(bytes, Relaxed);
     }
 
     fn on_acked(&mut self, now: Instant, acked: &Acked) {
@@ -357,7 +366,7 @@ impl QuicFlow {
     fn on_congestion(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
         let lost = self.packets(lost_bytes);
         let marked = u64::from(lost_bytes == 0);
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(lost_bytes);
+        self.set_in_flight(self.in_flight_bytes.saturating_sub(lost_bytes));
         self.sampled.lost += lost;
         let new_episode = self.answered.is_none_or(|answered| sent > answered);
         if new_episode {

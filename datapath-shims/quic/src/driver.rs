@@ -8,6 +8,7 @@ use crate::budget::{Budget, Memory, PART_BYTES};
 use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
 use crate::connection::{Connection, ConnectionId, Event, Slot, Starved, canonical};
 use crate::controller::{Observer, Origin, QuicController};
+use crate::packets::{Decisions, InFlight};
 use crate::revival::Unanswered;
 use crate::sys::trim_heap;
 use crate::wire::{Datagram, Wire};
@@ -23,6 +24,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Sends of one turn, before arrived datagrams are read again.
@@ -64,6 +66,7 @@ impl From<Engine> for Control {
 struct Outgoing {
     transmit: Transmit,
     payload: Vec<u8>,
+    dscp: u8,
 }
 
 /// The result of an attempt to send.
@@ -80,6 +83,8 @@ pub(crate) struct Driver {
     quic: quinn_proto::Endpoint,
     config: Config,
     control: Control,
+    /// Decisions about packets, where there are any.
+    decisions: Option<Decisions>,
     server: Option<ServerConfig>,
     local: SocketAddr,
     /// Connections by quinn's handles, which are reused.
@@ -126,6 +131,7 @@ impl Driver {
         let most = config.max_connections.min(MAX_CONNECTIONS).min(budget.capacity());
         Driver {
             quic: quinn_proto::Endpoint::new(Arc::new(endpoint), None, !may_fragment, None),
+            decisions: config.packets.clone().map(Decisions::new),
             config,
             control,
             server: None,
@@ -209,18 +215,20 @@ impl Driver {
         remote: SocketAddr,
         server_name: &str,
     ) -> Result<ConnectionId, ConnectError> {
-        client.transport_config(self.transport(remote, self.local));
+        let in_flight = InFlight::default();
+        client.transport_config(self.transport(remote, self.local, &in_flight));
         let (handle, quic) = self.quic.connect(self.now, client, remote, server_name)?;
-        Ok(self.insert(handle, quic, Stage::Own, remote.ip()))
+        Ok(self.insert(handle, quic, Stage::Own, remote.ip(), in_flight))
     }
 
     /// The transport configuration of one connection, which has its own controllers.
-    fn transport(&self, remote: SocketAddr, local: SocketAddr) -> Arc<TransportConfig> {
+    fn transport(&self, remote: SocketAddr, local: SocketAddr, in_flight: &InFlight) -> Arc<TransportConfig> {
         let mut transport = self.config.transport();
         let (remote, local) = (canonical(remote), canonical(local));
         transport.congestion_controller_factory(match &self.control {
             Control::Engine { engine, observer } => {
-                Arc::new(Origin::new(engine.clone(), local, remote, observer.clone()))
+                let (engine, observer) = (engine.clone(), observer.clone());
+                Arc::new(Origin::new(engine, local, remote, observer, Arc::clone(in_flight)))
             }
             Control::Quinn(factory) => Arc::clone(factory),
         });
@@ -249,6 +257,7 @@ impl Driver {
         quic: quinn_proto::Connection,
         stage: Stage,
         came_from: IpAddr,
+        in_flight: InFlight,
     ) -> ConnectionId {
         let ConnectionHandle(n) = handle;
         // quinn numbers connections from 0 without gaps to speak of, and there are at most MAX_CONNECTIONS.
@@ -274,6 +283,9 @@ impl Driver {
                 Stage::Handshake { validated: true } | Stage::Refused(_) => Some(self.now + HANDSHAKE_FOR),
             },
             read_bytes: 0,
+            written_bytes: 0,
+            in_flight,
+            packets: None,
             starved: Vec::new(),
         };
         self.admission.enter(stage, came_from);
@@ -295,6 +307,9 @@ impl Driver {
                 if let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) {
                     slot.quic.handle_event(event);
                     slot.on_receive(self.now);
+                    if let (Some(decisions), Some(packets)) = (&mut self.decisions, &mut slot.packets) {
+                        decisions.measure(packets, &slot.quic.stats(), self.now);
+                    }
                     slot.wake(n as u32, &mut self.ready);
                 }
             }
@@ -323,13 +338,14 @@ impl Driver {
             }
         };
         let ip = incoming.local_ip().unwrap_or(self.local.ip());
+        let in_flight = InFlight::default();
         server.transport_config(match stage {
             Stage::Refused(_) => self.refusal_transport(),
-            _ => self.transport(remote, SocketAddr::new(ip, self.local.port())),
+            _ => self.transport(remote, SocketAddr::new(ip, self.local.port()), &in_flight),
         });
         match self.quic.accept(incoming, self.now, &mut reply, Some(Arc::new(server))) {
             Ok((handle, quic)) => {
-                self.insert(handle, quic, stage, remote.ip());
+                self.insert(handle, quic, stage, remote.ip(), in_flight);
             }
             Err(refused) => {
                 tracing::debug!(%remote, cause = %refused.cause, "not accepted");
@@ -343,7 +359,7 @@ impl Driver {
     fn reply(&mut self, transmit: Transmit, mut payload: Vec<u8>) {
         if self.replies.len() < MAX_REPLIES {
             payload.truncate(transmit.size);
-            self.replies.push_back(Outgoing { transmit, payload });
+            self.replies.push_back(Outgoing { transmit, payload, dscp: 0 });
         }
     }
 
@@ -396,7 +412,10 @@ impl Driver {
 
     /// Forgets a connection that quinn's endpoint has forgotten.
     fn remove(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(mut slot) = self.slots.get_mut(index as usize).and_then(Option::take) else { return };
+        if let (Some(decisions), Some(packets)) = (&mut self.decisions, slot.packets.take()) {
+            decisions.end(*packets, self.now);
+        }
         if let Some(at) = slot.timer {
             self.timers.remove(&(at, index));
         }
@@ -493,6 +512,7 @@ impl Driver {
     /// Sends the datagrams that waited for room, then replies. False if there is no room.
     fn clear(&mut self, wire: &mut dyn Wire) -> io::Result<bool> {
         while let Some(next) = self.stuck.take().or_else(|| self.replies.pop_front()) {
+            wire.set_dscp(next.dscp);
             if !wire.send(&next.transmit, &next.payload)? {
                 self.stuck = Some(next);
                 return Ok(false);
@@ -528,6 +548,21 @@ impl Driver {
                 | quinn_proto::Event::DatagramReceived
                 | quinn_proto::Event::DatagramsUnblocked => continue,
             };
+            match (&event, &mut self.decisions, &self.control) {
+                (Event::Connected, Some(decisions), Control::Engine { .. }) if slot.packets.is_none() => {
+                    let ip = slot.quic.local_ip().unwrap_or(self.local.ip());
+                    let local = canonical(SocketAddr::new(ip, self.local.port()));
+                    let ends = (local, canonical(slot.quic.remote_address()));
+                    let (stats, in_flight) = (slot.quic.stats(), Arc::clone(&slot.in_flight));
+                    slot.packets = Some(Box::new(decisions.start(ends, &stats, in_flight, self.now)));
+                }
+                (Event::Closed(_), Some(decisions), _) => {
+                    if let Some(packets) = slot.packets.take() {
+                        decisions.end(*packets, self.now);
+                    }
+                }
+                _ => {}
+            }
             if let (Stage::Handshake { .. }, Event::Connected) = (slot.stage, &event) {
                 self.admission.leave(slot.stage, slot.came_from);
                 slot.stage = Stage::Established;
@@ -564,6 +599,7 @@ impl Driver {
             }
         };
         self.buffer.clear();
+        let in_flight_bytes = slot.in_flight.load(Relaxed);
         let lifted = probes.then(|| QuicController::of(&slot.quic)).flatten();
         lifted.iter().for_each(QuicController::lift);
         let transmit = slot.quic.poll_transmit(self.now, datagrams, &mut self.buffer);
@@ -571,10 +607,18 @@ impl Driver {
         let Some(transmit) = transmit else { return Ok(Sent::Nothing) };
         slot.unanswered = Some(Unanswered::and(slot.unanswered, self.now));
         slot.bucket.charge(transmit.size);
+        let dscp = match (&mut self.decisions, &mut slot.packets) {
+            (Some(decisions), Some(packets)) => {
+                let sent = (transmit.size, in_flight_bytes, slot.written_bytes);
+                decisions.code_point(packets, sent, self.now)
+            }
+            _ => 0,
+        };
+        wire.set_dscp(dscp);
         if wire.send(&transmit, &self.buffer[..transmit.size])? {
             return Ok(Sent::Some);
         }
-        self.stuck = Some(Outgoing { transmit, payload: std::mem::take(&mut self.buffer) });
+        self.stuck = Some(Outgoing { transmit, payload: std::mem::take(&mut self.buffer), dscp });
         if let Some(stuck) = &mut self.stuck {
             stuck.payload.truncate(stuck.transmit.size);
         }

@@ -82,6 +82,10 @@ impl<T: Forward> Wire for T {
         self.forward_send(to, payload)
     }
 
+    fn set_dscp(&mut self, dscp: u8) {
+        self.inner_mut().set_dscp(dscp);
+    }
+
     fn max_segments(&self) -> usize {
         self.inner().max_segments()
     }

@@ -37,6 +37,8 @@
 //! that it receives what is sent to its address, before anything is kept of it. A client that is not let in is told
 //! why, with the code [`NO_ROOM`].
 //!
+//! With [`Config::packets`] programs also decide about packets on their way out: their priority leaves as a code point (DSCP).
+//!
 //! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process; `examples/stock_quinn.rs` does so
 //! under quinn's own driver, for those who keep it: [`WindowOnly`].
 #![deny(unsafe_code)]
@@ -54,6 +56,8 @@ pub mod files;
 mod forward;
 mod incoming;
 mod links;
+mod marked;
+mod packets;
 mod revival;
 mod stamps;
 mod sys;
@@ -70,6 +74,7 @@ pub use controller::{BACKLOG_BYTES, Observer, QuicFlowState, WindowOnly};
 pub use driver::Control;
 pub use endpoint::Endpoint;
 pub use forward::Forward;
+pub use packets::Packets;
 pub use quinn_proto::{self, ConnectError, ConnectionError, Dir, StreamEvent, StreamId};
 pub use udp::{BUFFER_BYTES, Buffers, UdpWire};
 pub use wire::{Datagram, Wire};

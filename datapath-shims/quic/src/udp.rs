@@ -1,6 +1,7 @@
 //! A kernel socket as a [`Wire`]: segmentation offload both ways and ECN through quinn-udp, with sized buffers.
 
 use crate::links::Links;
+use crate::marked;
 use crate::wire::{Datagram, Wire};
 use bytes::BytesMut;
 use ccplane_wait::{BusyPollError, BusyWait};
@@ -34,6 +35,10 @@ pub struct UdpWire {
     received: Box<[u8]>,
     /// Whether the kernel had no room.
     full: bool,
+    /// The code point of what is sent.
+    dscp: u8,
+    /// Whether it was said that the kernel takes no code points.
+    is_unmarked: bool,
     links: Option<Links>,
     /// When news of links was last read; `None` if some waits.
     links_at: Option<Instant>,
@@ -83,7 +88,20 @@ impl UdpWire {
         let buffers = size_buffers(&socket)?;
         let received = vec![0; RECEIVE_BATCH * RECEIVE_BYTES].into_boxed_slice();
         let (links, links_at, busy) = (Links::listen(), None, None);
-        Ok(UdpWire { socket, state, local, buffers, received, full: false, links, links_at, busy })
+        let (full, dscp, is_unmarked) = (false, 0, false);
+        Ok(UdpWire {
+            socket,
+            state,
+            local,
+            buffers,
+            received,
+            full,
+            dscp,
+            is_unmarked,
+            links,
+            links_at,
+            busy,
+        })
     }
 
     /// Has the kernel poll the socket's device for up to `us` microseconds in each wait, before the thread sleeps.
@@ -121,6 +139,29 @@ impl UdpWire {
         busy.is_checked = true;
         if ccplane_wait::incoming_napi(self.socket.as_fd()).is_none() {
             warn!("datagrams come from no device that can be polled: busy polling changes nothing");
+        }
+    }
+
+    /// Sends with the code point; `None` where the kernel does not take that, so that quinn-udp sends without.
+    fn send_marked(&mut self, to: &Transmit, payload: &[u8]) -> Option<bool> {
+        match marked::send(&self.socket, to, self.dscp, payload) {
+            Ok(()) => Some(true),
+            Err(Errno::EAGAIN) => {
+                self.full = true;
+                Some(false)
+            }
+            // quinn-udp then gives up segmentation, or the control message, for good.
+            Err(Errno::EINVAL | Errno::EIO) => {
+                if !std::mem::replace(&mut self.is_unmarked, true) {
+                    warn!("some datagrams leave without their code point: the kernel does not take it");
+                }
+                None
+            }
+            // The error concerns this datagram alone: too large, or without a route.
+            Err(error) => {
+                debug!(%error, "send a datagram");
+                Some(true)
+            }
         }
     }
 
@@ -187,7 +228,16 @@ impl Wire for UdpWire {
         Ok(count)
     }
 
+    fn set_dscp(&mut self, dscp: u8) {
+        self.dscp = dscp;
+    }
+
     fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+        if self.dscp != 0
+            && let Some(sent) = self.send_marked(to, payload)
+        {
+            return Ok(sent);
+        }
         let transmit = quinn_udp::Transmit {
             destination: to.destination,
             ecn: to.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),

@@ -43,6 +43,13 @@ pub trait Wire {
     /// The wire is broken.
     fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool>;
 
+    /// Sets the code point (DSCP) of the datagrams that are sent from now on; their ECN bits are [`Transmit::ecn`] as ever.
+    ///
+    /// A wire that cannot write it sends all with code point 0, which is every wire's at first.
+    fn set_dscp(&mut self, dscp: u8) {
+        let _ = dscp;
+    }
+
     /// Datagrams that one [`send`](Wire::send) takes, at most; at least 1.
     fn max_segments(&self) -> usize;
 

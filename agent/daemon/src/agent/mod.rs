@@ -95,7 +95,11 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     }
     let located = args.place.locate(Some(&names))?;
     let algorithms = &arms::choosing(args, algorithms, &located)?[..];
-    let algorithms = &packets_loop::configured(args, algorithms, &located)?[..];
+    let algorithms = &packets_loop::configured(
+        args.place.config.as_deref(),
+        algorithms,
+        &located.config.datapath.packets,
+    )?[..];
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     check_rules(args, algorithms, &rules)?;

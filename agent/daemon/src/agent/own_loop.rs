@@ -5,7 +5,7 @@ use super::pace::Pace;
 use super::source::{Kernel, Module, Source, open_module};
 use super::worker::{Partners, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, packets_loop};
-use crate::config::Config;
+use crate::config::{Config, Packets};
 use crate::confine::Role;
 use crate::control::{FlowRecord, LearnerRecord};
 use crate::failure::Failure;
@@ -20,7 +20,9 @@ use ccplane_channel::clock;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, NATIVE, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -118,6 +120,30 @@ impl OwnLoop {
         let core = core(algorithms, rules, &learns_on(located), KERNEL_LOOP, &beginnings)?;
         let (located, learning) = learning(located, rules, algorithms, folder, beginnings)?;
         Ok(start(&located.config, core, learning.post(KERNEL_LOOP))?.with(learning))
+    }
+
+    /// Decides about packets of a datapath of this process by one algorithm, and learns nothing.
+    ///
+    /// Pauses are those of `[datapath.packets]` in the configuration, which `file` holds; the parameters are, too, where that section
+    /// names the algorithm.
+    pub fn start_embedded_packets(
+        located: &Located,
+        file: Option<&Path>,
+        algorithm: &Arc<dyn Algorithm>,
+        datapath: Box<dyn Datapath + Send>,
+        woken: Woken,
+    ) -> Result<OwnLoop, Failure> {
+        let section = &located.config.datapath.packets;
+        let is_named = section.algorithm == algorithm.name();
+        let packets = Packets {
+            algorithm: algorithm.name().to_owned(),
+            parameters: if is_named { section.parameters.clone() } else { BTreeMap::new() },
+            flowlet_gap_us: section.flowlet_gap_us,
+            ..Packets::default()
+        };
+        let algorithms = packets_loop::configured(file, std::slice::from_ref(algorithm), &packets)?;
+        let rules = Rules::all(algorithm.name());
+        OwnLoop::start_embedded(located, &rules, &algorithms, datapath, woken, Learns::No)
     }
 
     fn with(self, learning: Learning) -> OwnLoop {

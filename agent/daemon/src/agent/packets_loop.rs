@@ -5,7 +5,6 @@ use super::pace::Pace;
 use super::source::{Packets as PacketsSource, Source};
 use super::worker::{Partners, SpawnError, Worker};
 use super::{PACKETS_LOOP, core, hosts};
-use crate::args::AgentArgs;
 use crate::config::{Config, Packets, Switch};
 use crate::confine::Role;
 use crate::failure::Failure;
@@ -20,6 +19,7 @@ use ccplane_core::{Core, Rules};
 use ccplane_ebpf::EbpfError;
 use ccplane_ebpf::packets::PacketsDatapath;
 use ccplane_files::document::Problem;
+use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
 
@@ -41,11 +41,10 @@ pub(super) fn fitted(algorithms: &[Arc<dyn Algorithm>], packets: &Packets) -> Ve
 
 /// The algorithms, of which the one that flows start with has the configured parameters.
 pub(super) fn configured(
-    args: &AgentArgs,
+    file: Option<&Path>,
     algorithms: &[Arc<dyn Algorithm>],
-    located: &Located,
+    packets: &Packets,
 ) -> Result<Vec<Arc<dyn Algorithm>>, Failure> {
-    let packets = &located.config.datapath.packets;
     let Packets { algorithm: name, parameters, .. } = packets;
     let mut all = fitted(algorithms, packets);
     if parameters.is_empty() {
@@ -53,7 +52,7 @@ pub(super) fn configured(
     }
     let refuse = |field: &str, message: String| {
         let field = format!("datapath.packets.{field}");
-        Config::refusal(args.place.config.as_deref(), Problem::new(field, message))
+        Config::refusal(file, Problem::new(field, message))
     };
     let Some(found) = all.iter_mut().find(|algorithm| algorithm.name() == name) else {
         return Err(refuse("parameters", format!("`{name}` takes none")).into());

@@ -1,6 +1,7 @@
 //! Section `[datapath.packets]`: decisions about packets of TCP flows on their way out.
 
 use super::{Bounded, Switch};
+use ccplane_contract::{CodePoints, MAX_DSCP, PRIORITIES};
 use ccplane_ebpf::packets::{MAX_DEVICES, Marking, PacketsOptions, PathRoute, cgroup_root};
 use ccplane_files::document::Problem;
 use serde::{Deserialize, Serialize};
@@ -8,8 +9,6 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// The number of priorities that programs can set.
-const PRIORITIES: usize = 8;
 /// The number of paths that programs can choose among.
 const MAX_PATHS: usize = 8;
 
@@ -111,14 +110,19 @@ impl Packets {
                 format!("it has bits beyond mark_mask = {}", self.mark_mask),
             );
         }
-        if let Some(dscp) = self.dscp.iter().flatten().find(|dscp| **dscp > 63) {
-            return wrong("dscp", format!("{dscp} is no code point: 0 to 63"));
+        if let Some(dscp) = self.dscp.iter().flatten().find(|dscp| **dscp > MAX_DSCP) {
+            return wrong("dscp", format!("{dscp} is no code point: 0 to {MAX_DSCP}"));
         }
         let is_below = |path: &PathBuf| below(path).components().all(|c| matches!(c, Component::Normal(_)));
         if let Some(path) = self.cgroup.as_ref().filter(|path| !is_below(path)) {
             return wrong("cgroup", format!("`{}` is not a path below the cgroup root", path.display()));
         }
         Ok(())
+    }
+
+    /// The code points of priorities, for datapaths that write them in any case.
+    pub fn code_points(&self) -> CodePoints {
+        self.dscp.and_then(CodePoints::new).unwrap_or_default()
     }
 
     /// Returns how the datapath is attached.

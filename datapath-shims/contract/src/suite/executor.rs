@@ -182,12 +182,21 @@ pub trait ScriptedDatapath {
     /// # Errors
     /// The flow has no program.
     fn on_ack(&mut self, prims: &Prims) -> Result<Observation, ExecutorError>;
+
+    /// Decides on a packet of the flow, as [`ScriptedDatapath::on_ack`] does on an ACK.
+    ///
+    /// # Errors
+    /// The flow has no program, or the datapath decides on ACKs alone.
+    fn on_packet(&mut self, prims: &SendPrims) -> Result<Observation, ExecutorError> {
+        let _ = prims;
+        Err(NO_PACKETS.into())
+    }
 }
 
-/// Runs a script through a datapath's own commands, ACKs and events, as one way to be an [`Executor`].
+/// Runs a script through a datapath's own commands, ACKs or packets, and events, as one way to be an [`Executor`].
 ///
 /// # Errors
-/// The first command that was refused, or ACK that failed.
+/// The first command that was refused, or ACK or packet that failed.
 pub fn run_script(
     script: &Script,
     scripted: &mut dyn ScriptedDatapath,
@@ -215,19 +224,25 @@ pub fn run_script(
             Step::Promote(slot) => scripted.datapath().promote(*slot)?,
             Step::Rollback(slot) => scripted.datapath().rollback(*slot)?,
             Step::SegmentSize { mss_bytes } => scripted.set_segment_size(*mss_bytes),
-            Step::Invoke(prims) => seen.push(invoke(script.flow, scripted, prims)?),
-            Step::Decide(_) => return Err(NO_PACKETS.into()),
+            Step::Invoke(prims) => {
+                let state = scripted.on_ack(prims)?;
+                seen.push(with_report(script.flow, scripted, state)?);
+            }
+            Step::Decide(prims) => {
+                let state = scripted.on_packet(prims)?;
+                seen.push(with_report(script.flow, scripted, state)?);
+            }
         }
     }
     Ok(seen)
 }
 
-fn invoke(
+/// Adds the report of the last invocation, which is among the datapath's events.
+fn with_report(
     flow: FlowId,
     scripted: &mut dyn ScriptedDatapath,
-    prims: &Prims,
+    mut seen: Observation,
 ) -> Result<Observation, ExecutorError> {
-    let mut seen = scripted.on_ack(prims)?;
     let (mut events, datapath) = (Vec::new(), scripted.datapath());
     if seen.policy.as_ref().is_some_and(|policy| policy.native && policy.asked) {
         // To the script the window is the program's own until it is set; here the native algorithm's goes on from it.

@@ -11,8 +11,9 @@ use etherparse::icmpv6::{
     NeighborSolicitationPayloadSlice,
 };
 use etherparse::{
-    ArpEthIpv4Packet, ArpOperation, EtherType, Ethernet2Header, Icmpv6Header, Icmpv6Slice, Icmpv6Type, IpEcn,
-    IpNumber, Ipv4Header, Ipv6Header, LinkSlice, NetSlice, SlicedPacket, TransportSlice, UdpHeader, UdpSlice,
+    ArpEthIpv4Packet, ArpOperation, EtherType, Ethernet2Header, Icmpv6Header, Icmpv6Slice, Icmpv6Type,
+    IpDscp, IpEcn, IpNumber, Ipv4Header, Ipv6Header, LinkSlice, NetSlice, SlicedPacket, TransportSlice,
+    UdpHeader, UdpSlice,
 };
 
 use super::{Mac, sum};
@@ -294,15 +295,15 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Prepares headers; `None` if the ends are of different families.
+    /// Prepares headers of this traffic class (IPv4's TOS); `None` if the ends are of different families.
     pub fn new(
         stations: [Mac; 2],
         source: SocketAddr,
         destination: SocketAddr,
-        ecn: u8,
+        class: u8,
         offload: Offload,
     ) -> Option<Headers> {
-        let ecn = IpEcn::try_new(ecn & 3).ok()?;
+        let (dscp, ecn) = (IpDscp::try_new(class >> 2).ok()?, IpEcn::try_new(class & 3).ok()?);
         let udp = UdpHeader {
             source_port: source.port(),
             destination_port: destination.port(),
@@ -315,14 +316,14 @@ impl Headers {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut ip =
                     Ipv4Header::new(0, HOPS, IpNumber::UDP, source.octets(), destination.octets()).ok()?;
-                (ip.ecn, ip.dont_fragment) = (ecn, true);
+                (ip.dscp, ip.ecn, ip.dont_fragment) = (dscp, ecn, true);
                 bytes[len..len + Ipv4Header::MIN_LEN].copy_from_slice(&ip.to_bytes());
                 len += Ipv4Header::MIN_LEN;
                 EtherType::IPV4
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let mut ip = ipv6(source, destination, IpNumber::UDP, HOPS, 0);
-                ip.set_ecn(ecn);
+                ip.traffic_class = class;
                 bytes[len..len + Ipv6Header::LEN].copy_from_slice(&ip.to_bytes());
                 len += Ipv6Header::LEN;
                 EtherType::IPV6

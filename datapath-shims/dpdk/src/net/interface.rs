@@ -274,13 +274,13 @@ impl Interface {
         }
     }
 
-    /// Finds the route from a local port to `to`; from `source` if that is a local address.
+    /// Finds the route from a local port to `to`, for packets of this traffic class; from `source` if that is a local address.
     pub fn path(
         &mut self,
         source: Option<IpAddr>,
         port: u16,
         to: SocketAddr,
-        ecn: u8,
+        class: u8,
         now: Instant,
     ) -> NextHop {
         let none = |drops: &mut Drops| {
@@ -296,7 +296,7 @@ impl Interface {
         // A waiting frame is sent without the port's help, like those of resolution.
         let offload = if found.is_some() { self.config.offload } else { Offload::default() };
         let stations = [self.config.mac, found.unwrap_or(Mac([0; 6]))];
-        match (Headers::new(stations, SocketAddr::new(source, port), to, ecn, offload), found) {
+        match (Headers::new(stations, SocketAddr::new(source, port), to, class, offload), found) {
             (Some(headers), Some(_)) => NextHop::Open(headers),
             (Some(headers), None) => NextHop::Waits(hop, headers),
             (None, _) => none(&mut self.drops),

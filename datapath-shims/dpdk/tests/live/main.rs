@@ -8,6 +8,10 @@ mod echo;
 mod failures;
 #[path = "../../../quic/tests/common/harness.rs"]
 mod harness;
+#[allow(dead_code)]
+#[path = "../../../quic/tests/common/marks.rs"]
+mod marks;
+mod packets;
 mod quic;
 #[path = "../transfer/mod.rs"]
 mod transfer;

@@ -279,6 +279,26 @@ fn two_interfaces_find_each_other_in_both_families() {
 }
 
 #[test]
+fn a_traffic_class_is_in_the_frames_of_both_families() {
+    let class = ccplane_contract::traffic_class(46, 2);
+    for (from, to) in [("10.0.0.1:7", "10.0.0.2:7"), ("[fd00::1]:7", "[fd00::2]:7")] {
+        let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let stations = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+        let headers = Headers::new(stations, from, to, class, Offload::default()).unwrap();
+        let mut frame = vec![0; 200];
+        let len = headers.write(b"x", &mut frame).unwrap();
+        let frame = &frame[..len];
+        let found = match from {
+            SocketAddr::V4(_) => frame[15],
+            SocketAddr::V6(_) => frame[14] << 4 | frame[15] >> 4,
+        };
+        assert_eq!(found, class);
+        // The checksums hold, and the marks are where they were.
+        assert_eq!(read_udp(frame).unwrap().ecn, 2);
+    }
+}
+
+#[test]
 fn announcements_correct_what_is_known_and_create_nothing() {
     let (mut a, mut b, now) = (interface(1), interface(2), Instant::now());
     carry(&mut b, &mut a, now);

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ccplane_program::ir::{MAX_PATHS, MAX_PRIORITY};
+use ccplane_contract::{MAX_DSCP, PRIORITIES};
+use ccplane_program::ir::MAX_PATHS;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use crate::error::EbpfError;
@@ -11,10 +12,6 @@ use crate::options::{MAX_FLOWS, MAX_NAME, MIN_TIMEOUT, is_name};
 
 /// Most devices of one datapath.
 pub const MAX_DEVICES: usize = 16;
-/// Largest code point (DSCP).
-const MAX_DSCP: u32 = 63;
-/// The number of priorities that programs can set.
-const PRIORITIES: usize = MAX_PRIORITY as usize + 1;
 /// The places where a machine may have its tree of control groups (v2).
 const CGROUP_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
@@ -109,7 +106,7 @@ impl PacketsOptions {
         if let Some(mark) = marks.into_iter().find(|mark| mark & !self.mark_mask != 0) {
             return bad("mark", format!("{mark:#x}"), format!("bits of mark_mask, {:#x}", self.mark_mask));
         }
-        if let Some(marking) = self.markings.iter().find(|m| m.dscp > MAX_DSCP) {
+        if let Some(marking) = self.markings.iter().find(|m| m.dscp > MAX_DSCP.into()) {
             return bad("dscp", marking.dscp.to_string(), format!("0 to {MAX_DSCP}"));
         }
         if self.max_flows == 0 || self.max_flows > MAX_FLOWS {

@@ -13,4 +13,7 @@ mod fuzz_files;
 #[path = "../common/harness.rs"]
 mod harness;
 mod live;
+#[path = "../common/marks.rs"]
+mod marks;
+mod packets;
 mod stock_quinn;

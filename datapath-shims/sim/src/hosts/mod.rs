@@ -3,16 +3,10 @@
 //! Where [`SimConfig::hosts`](crate::SimConfig::hosts) is set, each flow may run a program of `(hook send)`, and begins by one of
 //! `(hook connect)`. What they can read is measured here: for each host (an address) the flows that it sent, by destination
 //! and service, and its paths to each network (/24 or /48). What they decide goes to [`Network::steer`].
-//!
-//! A send program runs on the flow's first packet, on each one from `DecideAt` on (where that is above 0), and where a
-//! flowlet begins. It also runs on the next packet after a command of the agent. When the flow has ended, it runs once
-//! more, on a packet without payload. A priority that is served later takes effect at once; one that is served earlier,
-//! and another path, when nothing of the flow is in flight or it has paused for [`HostsConfig::flowlet_us`]: so that no
-//! packet overtakes one of its own flow. A flow without a program has priority 0 and the path of its hash, as with
-//! ECMP.
+//! When a program runs and what of its decision is in force: [`ccplane_engine::packets`]. A flow without a program has priority 0 and
+//! the path of its hash, as with ECMP.
 
 mod flow;
-mod measure;
 
 use crate::channel::Channel;
 use crate::config::{FlowConfig, HostsConfig};
@@ -22,17 +16,19 @@ use ccplane_contract::{
     SlotTable, TransportStats, check_fields,
 };
 use ccplane_engine::SharedProgram;
-use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
+use ccplane_engine::packets::HostMemory;
+pub(crate) use ccplane_engine::packets::{Outbound, PathSample};
+use ccplane_engine::runner::Runnable;
 use ccplane_infer::Shape;
 use ccplane_netsim::{FlowIndex, Network};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
 use flow::Decided;
-pub(crate) use flow::{HostFlow, Outbound};
-pub(crate) use measure::PathSample;
-use measure::{Paths, Peers};
+pub(crate) use flow::HostFlow;
 use std::sync::Arc;
 
 const NS_PER_US: u64 = 1000;
+/// Pairs of application and destination that all hosts remember together.
+const MAX_PEERS: usize = 1 << 18;
 
 /// A program that flows start with, and its first values.
 #[derive(Debug)]
@@ -52,8 +48,7 @@ pub struct SimHosts {
     /// The programs that flows start with, by hook.
     first: [Option<First>; Hook::ALL.len()],
     slots: SlotTable,
-    peers: Peers,
-    paths: Paths,
+    memory: HostMemory,
     channel: Channel,
     heartbeat_ns: u64,
     /// The registers of the last report.
@@ -71,8 +66,7 @@ impl SimHosts {
             programs: Programs::new(config.max_programs).of_hooks(ON_PACKETS),
             first: Default::default(),
             slots: SlotTable::new(),
-            peers: Peers::default(),
-            paths: Paths::default(),
+            memory: HostMemory::new(MAX_PEERS, usize::MAX, config.path_memory_us),
             channel: Channel::new(config.event_capacity),
             heartbeat_ns: 0,
             report: [0; MAX_REGS],
@@ -88,15 +82,13 @@ impl SimHosts {
 
     /// The priority and the path of what a flow sends now; `None` once it has ended.
     pub fn steering(&self, flow: FlowId) -> Option<(u8, u8)> {
-        let flow = self.flows.get(usize::try_from(flow.0).ok()?)?.as_ref()?;
-        Some((flow.priority, flow.path))
+        let steering = self.flows.get(usize::try_from(flow.0).ok()?)?.as_ref()?.packets.steering();
+        Some((steering.priority, steering.path))
     }
 
     /// Adds a flow of this host, application and destination, of so many bytes, to those that hosts remember.
     pub fn remember(&mut self, flow: &FlowConfig, bytes: u64) {
-        let info = HostFlow::new(FlowId(0), flow).info;
-        self.peers.start(&info, self.now_ns / NS_PER_US);
-        self.peers.end(&info, bytes);
+        self.memory.remember(&flow::info(flow), bytes, self.now_ns / NS_PER_US);
     }
 
     /// Whether an event waits for the agent.
@@ -120,37 +112,28 @@ impl SimHosts {
         let silent = self.agent_silent();
         let now_us = now_ns / NS_PER_US;
         let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
-        flow.start_us = now_us;
-        flow.past = self.peers.start(&flow.info, now_us);
-        flow.paths = self.paths.find(&flow.info);
-        let hash = flow.hash();
-        let mut first = ProgramRunner::new(0, flow.info.mss_bytes.into());
-        first.begin_from(0, i64::from(hash) % i64::from(flow.path_count));
-        let mut report = None;
-        if let Some(program) = self.first[Hook::Connect as usize].as_ref().filter(|_| !silent) {
-            let mut prims = flow.prims(now_us);
-            self.paths.tell(flow.paths, flow.path_count, now_us, self.config.path_memory_us, &mut prims);
-            let mut staged = Staged::default();
-            staged.stage_program(program.program.clone(), &program.fields);
-            first.take(&mut staged, ccplane_program::vm::Measured::get(&prims, Hook::Connect.clock()));
-            let mut policies = self.slots.policies(flow.id.0, &mut flow.policy);
-            let outcome = first.invoke(flow.info.mss_bytes.into(), &prims, &mut policies, &mut self.report);
-            let len = program.program.program().report_len();
-            report =
-                outcome.report.then(|| (program.program.uid(), outcome.asked, self.report[..len].to_vec()));
-        }
-        flow.begin_from(&first);
+        flow.packets.start(&mut self.memory, now_us);
+        let connect = self.first[Hook::Connect as usize].as_ref().filter(|_| !silent);
+        let program = connect.map(|first| (first.program.clone(), &first.fields[..]));
+        let mut policies = self.slots.policies(flow.id.0, &mut flow.policy);
+        let outcome = flow.packets.connect(program, &self.memory, &mut policies, &mut self.report);
+        let reported = connect.zip(outcome).filter(|(_, outcome)| outcome.report);
+        let report = reported.map(|(first, outcome)| {
+            let len = first.program.program().report_len();
+            (first.program.uid(), Decided::reporting(&self.report[..len], outcome.asked))
+        });
         if let Some(program) = self.first[Hook::Send as usize].as_ref().filter(|_| !silent) {
             flow.staged.stage_program(program.program.clone(), &program.fields);
         }
-        net.steer(index, flow.priority, flow.path);
+        let steering = flow.packets.steering();
+        net.steer(index, steering.priority, steering.path);
         if self.announced < self.config.max_flows {
             flow.announced = true;
             self.announced += 1;
-            let event = Event::Created { flow: flow.id, info: flow.info.clone() };
+            let event = Event::Created { flow: flow.id, info: flow.packets.info().clone() };
             self.tell_at(now_ns, event);
-            if let Some((uid, asked, values)) = report {
-                self.report(index, uid, Decided { report: Some(values), asked });
+            if let Some((uid, decided)) = report {
+                self.report(index, uid, decided);
             }
         }
     }
@@ -164,8 +147,7 @@ impl SimHosts {
             self.decide(index, packet, net);
         }
         if let Some(Some(flow)) = self.flows.get_mut(index as usize) {
-            flow.sent(packet);
-            flow.bytes_sent = packet.bytes_sent + packet.new_bytes;
+            flow.packets.sent(packet);
         }
     }
 
@@ -175,19 +157,14 @@ impl SimHosts {
         if silent {
             return;
         }
-        let now_us = packet.now_ns / NS_PER_US;
-        let mut prims = flow.prims(now_us);
-        flow.tell(packet, &mut prims);
-        self.paths.tell(flow.paths, flow.path_count, now_us, self.config.path_memory_us, &mut prims);
+        let mut prims = flow.packets.prims(packet.now_ns / NS_PER_US, &self.memory);
+        flow.packets.tell(packet, &mut prims);
         let decided = flow.decide(&prims, &self.slots, &mut self.report);
-        let before = (flow.priority, flow.path);
-        flow.steer(packet, self.config.flowlet_us);
-        if before != (flow.priority, flow.path) {
-            net.steer(index, flow.priority, flow.path);
-            let in_flight = flow.bytes_in_flight;
-            self.paths.carry(flow.paths, (before.1, in_flight), (flow.path, in_flight));
+        if flow.packets.steer(packet, self.config.flowlet_us, &mut self.memory) {
+            let steering = flow.packets.steering();
+            net.steer(index, steering.priority, steering.path);
         }
-        if let Some(uid) = flow.runner.running().map(Runnable::uid) {
+        if let Some(uid) = flow.packets.runner().running().map(Runnable::uid) {
             self.report(index, uid, decided);
         }
     }
@@ -201,28 +178,32 @@ impl SimHosts {
         lost_packets: u64,
         sample: PathSample,
     ) {
-        self.now_ns = now_ns;
-        let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
-        let sample = PathSample { lost: flow.lost_until(lost_packets), ..sample };
-        self.paths.sample(flow.paths, flow.path_of(newest_tx), now_ns / NS_PER_US, &sample);
+        self.sample(index, now_ns, Some(newest_tx), lost_packets, sample);
     }
 
     /// Takes what a flow has lost so far, by its timer: on the path in force, which the next packet may leave.
     pub(crate) fn on_lost(&mut self, index: FlowIndex, now_ns: u64, lost_packets: u64) {
+        self.sample(index, now_ns, None, lost_packets, PathSample::default());
+    }
+
+    fn sample(
+        &mut self,
+        index: FlowIndex,
+        now_ns: u64,
+        newest_tx: Option<u64>,
+        lost_packets: u64,
+        sample: PathSample,
+    ) {
         self.now_ns = now_ns;
         let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
-        let sample = PathSample { lost: flow.lost_until(lost_packets), ..PathSample::default() };
-        if sample.lost > 0 {
-            self.paths.sample(flow.paths, flow.path, now_ns / NS_PER_US, &sample);
-        }
+        flow.packets.on_sample(newest_tx, now_ns / NS_PER_US, lost_packets, sample, &mut self.memory);
     }
 
     /// Notes what a flow has in flight.
     #[inline]
     pub(crate) fn in_flight(&mut self, index: FlowIndex, bytes: u64) {
         let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
-        self.paths.carry(flow.paths, (flow.path, flow.bytes_in_flight), (flow.path, bytes));
-        flow.bytes_in_flight = bytes;
+        flow.packets.set_in_flight(bytes, &mut self.memory);
     }
 
     /// Ends a flow: its program runs once more, on a packet without payload.
@@ -230,20 +211,10 @@ impl SimHosts {
         self.now_ns = now_ns;
         self.in_flight(index, 0);
         let Some(Some(flow)) = self.flows.get(index as usize) else { return };
-        let packet = Outbound {
-            now_ns,
-            payload_bytes: 0,
-            bytes_sent: flow.bytes_sent,
-            new_bytes: 0,
-            bytes_waiting: 0,
-            bytes_in_flight: 0,
-            tx,
-        };
+        let packet = Outbound { now_ns, bytes_sent: flow.packets.bytes_sent(), tx, ..Outbound::default() };
         self.on_packet(index, &packet, net);
-        let Some(flow) = self.flows.get_mut(index as usize).and_then(Option::take) else { return };
-        if flow.bytes_sent > 0 {
-            self.peers.end(&flow.info, flow.bytes_sent);
-        }
+        let Some(mut flow) = self.flows.get_mut(index as usize).and_then(Option::take) else { return };
+        flow.packets.end(&mut self.memory);
         if flow.announced {
             self.announced -= 1;
             self.tell_at(now_ns, Event::Closed { flow: flow.id });
@@ -290,7 +261,7 @@ impl SimHosts {
     }
 
     fn mode(&self, flow: &HostFlow) -> Mode {
-        match (flow.program().is_some(), flow.runner.lacks_decision(), self.agent_silent()) {
+        match (flow.program().is_some(), flow.packets.runner().lacks_decision(), self.agent_silent()) {
             (false, ..) => Mode::NativeNoProgram,
             (true, true, _) => Mode::NativePolicy,
             (true, false, true) => Mode::NativeAgentSilent,
@@ -314,7 +285,8 @@ impl Shim for SimHosts {
 
     fn count_users(&self, uid: ProgramUid, _: &SharedProgram) -> usize {
         let runs = |flow: &&HostFlow| {
-            [flow.staged.program(), flow.runner.running()].into_iter().flatten().any(|p| p.uid() == uid)
+            let running = flow.packets.runner().running();
+            [flow.staged.program(), running].into_iter().flatten().any(|p| p.uid() == uid)
         };
         let first = self.first.iter().flatten().filter(|first| first.program.uid() == uid);
         self.live().filter(runs).count() + first.count()
@@ -326,12 +298,7 @@ impl Shim for SimHosts {
 
     fn stage(&mut self, flow: FlowId, change: Change<'_, SharedProgram>) -> Result<(), DatapathError> {
         let found = self.controllable(flow)?;
-        if let Some((_, entry)) = change.program.as_ref().filter(|_| change.starts)
-            && entry.program.hook() != Hook::Send
-        {
-            let reason = "a flow that runs has started: programs of (hook connect) are set for flows to come";
-            return Err(DatapathError::Refused { at: None, reason: reason.to_owned() });
-        }
+        change.check_started()?;
         found.staged.stage(change);
         Ok(())
     }
@@ -378,7 +345,7 @@ impl Datapath for SimHosts {
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         let flow = self.controllable(flow)?;
-        flow.runner.release();
+        flow.packets.release();
         flow.staged.clear();
         Ok(())
     }
@@ -392,17 +359,17 @@ impl Datapath for SimHosts {
     fn flows(&mut self) -> Vec<FlowStats> {
         let now_us = self.now_ns / NS_PER_US;
         let stats = |flow: &HostFlow| {
-            let program = flow.program();
+            let (program, packets) = (flow.program(), &flow.packets);
             FlowStats {
                 flow: flow.id,
-                info: flow.info.clone(),
+                info: packets.info().clone(),
                 mode: self.mode(flow),
                 program: program.map(Runnable::uid),
                 transport: TransportStats {
-                    bytes_acked: flow.bytes_sent.saturating_sub(flow.bytes_in_flight),
-                    faults: flow.runner.flow().faults,
+                    bytes_acked: packets.bytes_sent().saturating_sub(packets.bytes_in_flight()),
+                    faults: packets.runner().flow().faults,
                     reports: flow.reports.into(),
-                    ..TransportStats::new(flow.info.mss_bytes, 0)
+                    ..TransportStats::new(packets.info().mss_bytes, 0)
                 },
                 policy: program.filter(|p| p.program().uses_policy()).map(|_| flow.policy),
                 sampled_at_us: now_us,

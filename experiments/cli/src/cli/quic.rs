@@ -39,6 +39,12 @@ pub(crate) struct QuicSteering {
     #[arg(long)]
     pub(crate) agent: bool,
 
+    /// Decide about packets on their way out by this algorithm, in this process: pias, size, size-agent (which flow first), plb, path,
+    /// path-agent, least-loaded (which path, of which there is one here). Priorities leave as code points (DSCP): those of
+    /// `datapath.packets.dscp` in the configuration, or else 46, 34, 26, 18, 10, 0, 0, 8.
+    #[arg(long, value_name = "ALGORITHM")]
+    pub(crate) packets: Option<String>,
+
     /// Write a qlog trace of the flows: window, pacing rate, RTT, who decides, and what policies decided.
     #[arg(long, value_name = "FILE")]
     pub(crate) qlog: Option<PathBuf>,

@@ -58,6 +58,21 @@ fn files_come_and_go() {
     assert!(named("recovery:metrics_updated")["data"]["congestion_window"].as_u64().unwrap() > 1000);
 }
 
+/// A server and clients whose packets are decided about, beside the agent of their own and with a configuration that names such
+/// an algorithm.
+#[test]
+fn files_move_while_packets_are_decided_about() {
+    let named = "datapath.packets.algorithm = \"pias\"\ndatapath.packets.parameters.demote_1_bytes = 3000\n";
+    let home = Home::new(named);
+    let sent = content(&home.path("served/file"), 300_000);
+    for packets in ["pias", "size", "path"] {
+        let mut serve = Serve::start(&home, &["--algorithm", "reno", "--packets", packets]);
+        let got = serve.client(&home, "get", &["file", "-o", "-", "--packets", "pias"]);
+        assert_eq!(got.stdout, sent, "{packets}: {}", stderr(&got));
+        assert_eq!(serve.interrupt(), Some(0));
+    }
+}
+
 /// Over loopback there is no device to poll, which the server says; files move all the same.
 #[test]
 fn a_server_has_its_device_polled_while_it_waits() {
@@ -104,6 +119,12 @@ fn what_is_wrong_is_said() {
         &["file", "-o", here, "--algorithm", "none"],
         2,
         "no algorithm `none`; there are reno, cubic",
+    );
+    refused(
+        "get",
+        &["file", "-o", here, "--packets", "cubic"],
+        2,
+        "`cubic` does not decide about packets; there are pias, size",
     );
     refused("put", &["/no/such/file"], 2, "/no/such/file: ");
     refused("get", &["file", "--insecure"], 2, "cannot be used with");

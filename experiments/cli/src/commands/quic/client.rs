@@ -144,7 +144,8 @@ impl Client {
         let wire = wire::connect(args, remote)?;
         let around = Environment::read(args, algorithms)?;
         let steering = EngineWithAgent::start(args, LearnsAs::No, algorithms, around)?;
-        let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
+        let config = Config { packets: steering.packets(), ..config(args) };
+        let mut endpoint = Endpoint::new(wire, steering.control(), config);
         let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;
         Ok(Client { steering, endpoint, id, remote })
     }

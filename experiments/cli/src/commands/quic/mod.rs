@@ -2,6 +2,7 @@
 
 mod bar;
 mod client;
+mod packets;
 mod serve;
 mod served;
 mod steering;
@@ -36,6 +37,8 @@ const SIGNALLED: i32 = 130;
 enum QuicError {
     #[error("no algorithm `{name}`; there are {}", known.join(", "))]
     Algorithm { name: String, known: Vec<&'static str> },
+    #[error("`{name}` does not decide about packets; there are {}", known.join(", "))]
+    NoPackets { name: String, known: Vec<&'static str> },
     #[error("`{name}` has no policy to learn; there are {}", known.join(", "))]
     NoPolicy { name: String, known: Vec<&'static str> },
     #[error("`{0}` is not HOST:PORT")]

@@ -88,7 +88,8 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
         open(args).map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
     let mut steering = EngineWithAgent::start(&args.steering, learns(args), algorithms, around)?;
     let kept = steering.kept().map(|snapshot| snapshot.to_string());
-    let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
+    let config = Config { packets: steering.packets(), ..config(args) };
+    let mut endpoint = Endpoint::new(wire, steering.control(), config);
     endpoint.serve(Some(tls));
     raise_descriptors();
     powers.keep_only(Threads::All);

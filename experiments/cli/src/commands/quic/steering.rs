@@ -1,6 +1,7 @@
 //! The agent that steers this command's flows: the machine's, or one of its own.
 
 use super::QuicError;
+use super::packets::PacketsWithAgent;
 use super::served::MachineAgent;
 use super::trace::Trace;
 use super::wire::kind;
@@ -17,7 +18,7 @@ use ccplane_alg::Algorithm;
 use ccplane_channel::{Clock, ServeOptions, spawn};
 use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
-use ccplane_quic::Control;
+use ccplane_quic::{Control, Packets};
 use ccplane_snapshot::Hash;
 use std::io::{Write, stderr};
 use std::path::Path;
@@ -45,6 +46,8 @@ pub(super) enum LearnsAs<'a> {
 pub(super) struct EngineWithAgent {
     engine: Engine,
     agent: Agent,
+    /// Decisions about packets, where the flags ask for them.
+    packets: Option<PacketsWithAgent>,
     trace: Option<Arc<Mutex<Trace>>>,
     /// The kept snapshot that its flows begin with, if there was one.
     kept: Option<Hash>,
@@ -68,7 +71,9 @@ impl Environment {
         args: &QuicSteering,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Environment, Failure> {
-        let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
+        // The configuration may name algorithms that decide about packets, too.
+        let on_packets = ccplane_algs::on_packets();
+        let known: Vec<&'static str> = algorithms.iter().chain(&on_packets).map(|a| a.name()).collect();
         let located = args.place.locate(Some(&known))?;
         let timeout = located.config.control.timeout_ms.millis();
         let asked = || ask(&located.control_socket, timeout, &Request::Version);
@@ -92,6 +97,7 @@ impl EngineWithAgent {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
         };
+        let packets = PacketsWithAgent::start(args, &located)?;
         let heartbeat_timeout_us = located.config.agent.heartbeat_timeout_ms.get() * 1000;
         let config = EngineConfig { heartbeat_timeout_us, ..EngineConfig::new(kind(args)) };
         if to_machine {
@@ -103,7 +109,7 @@ impl EngineWithAgent {
             let socket = located.datapath_socket()?;
             let link = without_capabilities(|| spawn(&socket, Box::new(datapath), now_us, options))?;
             let agent = Agent::Machine(MachineAgent::new(link, socket, agent_runs));
-            return Ok(EngineWithAgent { engine, agent, trace: trace(args, "agent")?, kept: None });
+            return Ok(EngineWithAgent { engine, agent, packets, trace: trace(args, "agent")?, kept: None });
         }
         let chosen = algorithms
             .iter()
@@ -133,12 +139,18 @@ impl EngineWithAgent {
             woken,
             learns,
         )?;
-        Ok(EngineWithAgent { engine, agent: Agent::Own(own), trace: trace(args, chosen.name())?, kept })
+        let trace = trace(args, chosen.name())?;
+        Ok(EngineWithAgent { engine, agent: Agent::Own(own), packets, trace, kept })
     }
 
     /// The control of flows that endpoints are made with.
     pub(super) fn control(&self) -> Control {
         Control::Engine { engine: self.engine.clone(), observer: self.trace.as_ref().map(Trace::observer) }
+    }
+
+    /// The decisions about packets that endpoints are made with.
+    pub(super) fn packets(&self) -> Option<Packets> {
+        self.packets.as_ref().map(PacketsWithAgent::packets)
     }
 
     /// The snapshot that its flows begin with, where one was kept.
@@ -161,8 +173,9 @@ impl EngineWithAgent {
         }
     }
 
-    /// Ends the agent, if it is its own, and the trace.
+    /// Ends the agents that are its own, and the trace.
     pub(super) fn stop(self) -> Result<(), Failure> {
+        self.packets.map_or(Ok(()), PacketsWithAgent::stop)?;
         if let Agent::Own(own) = self.agent {
             own.stop()?;
         }

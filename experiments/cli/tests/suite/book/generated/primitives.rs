@@ -15,7 +15,7 @@ const ON_ACKS: [(&str, &str); 4] = [
 /// The same of packets.
 const ON_PACKETS: [(&str, &str); 2] = [
     ("packets, BPF", "datapath-shims/ebpf/src/packets/host.rs"),
-    ("simulated hosts", "datapath-shims/sim/src/hosts"),
+    ("QUIC, DPDK, simulated hosts", "datapath-shims/engine/src/packets"),
 ];
 
 /// A primitive, as it is declared.
