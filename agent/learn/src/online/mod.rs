@@ -17,7 +17,7 @@ mod stability;
 pub use fidelity::{Fidelity, NECESSITY};
 pub use stability::{Stability, StabilityConfig};
 
-use crate::rollout::log_prob;
+use crate::math::log_prob;
 use crate::{
     ActorCritic, Batch, LearnError, Learner, Native, Policy, PpoConfig, Replay, Rng, Trajectory, UpdateStats,
     math,
