@@ -39,7 +39,7 @@ impl Recorder {
         self.rng = rng;
     }
 
-    /// Closes what is open, agent by agent: an episode has ended. An action whose outcome is not known is dropped.
+    /// Ends the episode of each agent. An action without an outcome is dropped.
     pub fn close(&mut self) {
         for agent in 0..self.agents.len() {
             self.close_agent(agent);

@@ -17,8 +17,9 @@ use super::fields_of;
 use crate::policy_program::PolicyProgram;
 use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
 
-/// Declarations, and what comes before the last clause, which starts the next interval: a decision takes effect, as it does
-/// where the policy is asked, with what follows it there.
+/// Declarations, and a clause before the last one that applies the agent's decision.
+///
+/// The last clause starts the next interval, so that a decision takes effect at the same place as in the original program.
 const DECIDED: &str = "
     (def (Report (asked 0) (intervals 0)) (decided 0) (report_us 10000) (reported_us 0))
     (when (> decided 0)

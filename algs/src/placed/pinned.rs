@@ -26,7 +26,7 @@ pub enum UnfitSnapshot {
 
 // State
 
-/// The agent's side of a flow whose intervals nobody learns from: learners are of the snapshots that ship.
+/// The agent's side of a flow whose intervals are not learned from, since learners belong to the shipped snapshots.
 struct Pinned {
     flow: Box<dyn Flow>,
     control: Control,

@@ -1,4 +1,4 @@
-//! One PPO update, as [`PpoConfig`] says.
+//! One PPO update, with the settings of [`PpoConfig`].
 
 use super::network::{LANES, Lane, Network, Room};
 use super::vector::wide;
