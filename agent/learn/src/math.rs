@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes() {
+    fn limits_hold_at_extreme_arguments() {
         assert_eq!(tanh(f32::INFINITY), -tanh(f32::NEG_INFINITY));
         assert!(tanh(1e30) > 0.999_999_5 && tanh(1e30) <= 1.0);
         assert_eq!(tanh(0.0), 0.0);

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn an_analysis_has_the_numbers_of_its_pairs() {
         let c = interim_analysis(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
         assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
         assert!((c.t.unwrap() - 2.0 * 3f64.sqrt()).abs() < 1e-12);
