@@ -15,7 +15,7 @@ pub(crate) use pinned::algorithm_of;
 pub use pinned::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
 pub use still::Still;
 
-/// The agent's side of a flow of which there is nothing to decide, and from which nobody learns.
+/// The agent's side of a flow without decisions in the agent, from which no learner learns.
 struct Unattended;
 
 impl Flow for Unattended {

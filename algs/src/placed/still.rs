@@ -1,4 +1,4 @@
-//! Aurora with a slot of its own that nobody improves: what a learning Aurora is compared with while both run.
+//! Aurora with a slot of its own that is never improved: the baseline for a learning Aurora that runs at the same time.
 
 use std::sync::{Arc, LazyLock};
 
