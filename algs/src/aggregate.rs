@@ -134,8 +134,7 @@ impl Default for AggregateConfig {
 
 // Factory
 
-/// Makes flows that share one window for each destination. What is [`configured`](Algorithm::configured) of it shares its
-/// groups.
+/// Makes flows that share one window for each destination. A [`configured`](Algorithm::configured) copy shares its groups.
 #[derive(Clone, Default, Debug)]
 pub struct Aggregate {
     pub config: AggregateConfig,

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_trajectory() {
+    fn windows_follow_the_golden_trajectory() {
         // A path of 60 segments: what a window has beyond them is queued. A timeout opens round 30.
         let mut bench = start(10);
         let mut windows = vec![];

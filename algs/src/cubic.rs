@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_trajectory() {
+    fn windows_follow_the_golden_trajectory() {
         // Window in bytes after every tenth round trip of 100 ms from a loss at 200 segments; a loss opens
         // round 80.
         let mut bench = after_loss(200, RTT_US);

@@ -1,4 +1,4 @@
-//! Monitor intervals: what `aurora.fold`, and so MOCC's program, reports of one, and what it was worth.
+//! Monitor intervals: the values that `aurora.fold`, and with it MOCC's program, reports of each, and its reward.
 
 use crate::{bounded_rate, window_of};
 use ccplane_alg::{Control, FlowInfo, Handover, Parameter, Report, RowBuilder};

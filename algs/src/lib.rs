@@ -27,6 +27,7 @@ mod nimbus;
 mod path;
 mod pias;
 pub mod placed;
+mod policy_program;
 mod portfolio;
 mod reno;
 mod size;
@@ -53,6 +54,7 @@ pub use path::{
 };
 pub use pias::{Demotions, Pias, THRESHOLDS};
 pub use placed::{Distilled, InAgent, Still};
+pub use policy_program::PolicyProgram;
 pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};
 pub use reno::RENO;
 pub use size::{

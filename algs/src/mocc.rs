@@ -16,7 +16,7 @@ use crate::interval::{
     DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, mss_bytes, selected_form, set, start_from,
 };
 use crate::largest::Largest;
-use crate::placed::Asking;
+use crate::policy_program::PolicyProgram;
 use crate::{Aurora, AuroraConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
@@ -137,7 +137,7 @@ pub struct Mocc {
 
 /// Aurora's, which also sees the preference.
 fn program() -> Option<String> {
-    let mut asking = Asking::of(Aurora::default().programs().first()?.source)?;
+    let mut asking = PolicyProgram::of(Aurora::default().programs().first()?.source)?;
     asking.declare(PREFERENCE)?;
     asking.replace(|statement| match statement {
         StmtKind::Policy(_) => Some(format!("(history 1 w_thr w_lat w_loss) (policy {SLOT})")),

@@ -23,7 +23,7 @@
 //! - `neural-agent`: the datapath reports the features, the agent asks the same snapshot by the same arithmetic and sets `verdict`. Any
 //!   other [`Judge`] can be in its place: training uses that.
 
-use crate::placed::Asking;
+use crate::policy_program::PolicyProgram;
 use crate::{DEFAULT_REPORT_US, Dual, DualConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
@@ -153,7 +153,7 @@ fn program(verdict: &str) -> Option<String> {
     let at = source.clauses.len().min(MEASURING_CLAUSES);
     let mut added = parse(include_str!("neural.fold")).ok()?;
     let last = added.clauses.last_mut()?;
-    last.body.extend(Asking::statements(verdict)?);
+    last.body.extend(PolicyProgram::statements(verdict)?);
     source.decls.extend(added.decls);
     source.clauses.splice(at..at, added.clauses);
     Some(source.to_string())

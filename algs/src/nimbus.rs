@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_trajectory() {
+    fn rates_follow_the_golden_trajectory() {
         // A link of 48 Mb/s and 50 ms: base rate and RTT after each round trip, in kB/s and 0.1 ms.
         let (mut bench, mut queue, mut measurements) = (start(10), 0, vec![]);
         for _ in 0..24 {

@@ -286,8 +286,8 @@ const EXPLORE: Parameter = Parameter {
 const PERMILLE: i64 = 1000;
 
 impl Path {
-    /// Decides by another snapshot than the shipped one, but for a share of flows that take a path at random; `listener` hears of the
-    /// outcomes.
+    /// Decides by another snapshot than the shipped one, except for a share of flows with a random path.
+    /// `listener` receives the outcomes.
     #[must_use]
     pub fn in_training(
         self,

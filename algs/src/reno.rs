@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_trajectory() {
+    fn windows_follow_the_golden_trajectory() {
         // Window in bytes after each round trip of 40 ms; a loss opens rounds 6 and 9, a timeout round 12.
         let mut bench = start(10);
         let mut windows = vec![];

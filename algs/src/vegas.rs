@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_trajectory() {
+    fn windows_follow_the_golden_trajectory() {
         // A path of 30 segments: what a window has beyond them is queued. A loss opens round 30, a timeout round 40.
         let mut bench = start(10);
         let mut windows = vec![];

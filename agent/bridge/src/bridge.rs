@@ -103,7 +103,7 @@ impl Bridge {
         core.host_left(self.algorithm, reason);
     }
 
-    /// Numbers of flows are not used again: what portus says late of a flow of before concerns none of now.
+    /// Forgets all flows. Their numbers are not used again, so that late messages of portus concern no new flow.
     fn forget(&mut self) {
         self.flows.clear();
         self.by_sid.clear();
@@ -255,7 +255,7 @@ impl Bridge {
         }
     }
 
-    /// Takes what the core tells its host.
+    /// Handles an event of the core.
     pub fn event(&mut self, core: &mut Core, event: HostEvent) {
         match event {
             HostEvent::Started { flow, info, cwnd_bytes, requested } => {
@@ -377,7 +377,7 @@ impl Bridge {
         self.outbox.pop();
     }
 
-    /// Whether more was to be said than may wait.
+    /// Returns whether more messages waited for portus than may wait.
     pub fn has_overflowed(&self) -> bool {
         self.overflowed
     }
@@ -387,7 +387,7 @@ impl Bridge {
         self.counters
     }
 
-    /// Logs what passed, when a portus is given up.
+    /// Logs the counters when a portus is given up.
     pub(crate) fn log_counters(&self) {
         let BridgeCounters {
             installs, program_changes, updates, reports, dropped_reports, malformed, ..

@@ -19,7 +19,7 @@ const POLL_US: u64 = 50_000;
 const RETRY_US: u64 = 200_000;
 /// Datagrams taken in one turn.
 const MAX_DATAGRAMS: usize = 256;
-/// Bytes of the longest datagram that is heard.
+/// Bytes of the longest datagram that is received.
 const MAX_DATAGRAM_BYTES: usize = 65_536;
 
 /// The state of portus, as the link sees it.
@@ -72,7 +72,7 @@ impl Link {
         self.bridge.counters()
     }
 
-    /// Passes on what portus said and what the core tells it. Returns whether portus asked the core for anything.
+    /// Passes messages between portus and the core, both ways; returns whether portus asked the core for anything.
     pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
         if now_us >= self.next_poll_us {
             self.poll(core, now_us);
@@ -237,7 +237,7 @@ impl Link {
     }
 }
 
-/// Device and inode of what is at a path.
+/// Returns device and inode of the file at a path.
 fn place(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok()
 }

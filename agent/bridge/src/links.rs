@@ -79,7 +79,7 @@ impl Links {
         }
     }
 
-    /// Passes on what the algorithms said and what the core tells them. Returns whether any asked the core for anything.
+    /// Passes messages between the algorithms and the core, both ways; returns whether any asked the core for anything.
     pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
         let mut asked = self.portus.turned(core, now_us);
         if let Some(bell) = &mut self.bell {

@@ -57,7 +57,7 @@ impl Seat {
         self.channel.unhandled()
     }
 
-    /// Passes on what the algorithm said and what the core tells it. Returns whether it asked the core for anything.
+    /// Passes messages between the algorithm and the core, both ways; returns whether it asked the core for anything.
     pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
         let has_ended = self.channel.ended().is_some() && self.state != State::Ended;
         if has_ended || now_us >= self.next_poll_us {

@@ -1,4 +1,4 @@
-//! Whether portus still reads what it is sent.
+//! A portus that no longer reads its messages is detected by its silence.
 
 /// Watches how many bytes wait unread, and for how long none of them was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

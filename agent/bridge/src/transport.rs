@@ -98,7 +98,7 @@ impl Transport {
     }
 }
 
-/// Says that nobody listens at a path.
+/// The message that no process listens at a path.
 pub(crate) fn nobody(path: &Path) -> String {
     format!("nobody listens at {}", path.display())
 }

@@ -45,7 +45,7 @@ pub(crate) struct Attached {
     /// The flows that may change their arm.
     pub choosing: BTreeSet<FlowId>,
     pub next_sample_us: u64,
-    /// Hosted algorithms whose hosts are to be told of the flows here that are theirs.
+    /// Hosted algorithms to whose hosts this datapath's flows are still to be announced.
     pub announce: BTreeSet<&'static str>,
 }
 

@@ -194,7 +194,7 @@ pub enum CatalogError {
         /// The other algorithm that asks for it.
         second: &'static str,
     },
-    /// A program whose histories are not what its policy takes.
+    /// A program's histories do not fit the inputs of its policy.
     #[error(
         "the histories of program `{program}` of algorithm `{algorithm}` have {cells} cells, its policy takes {inputs}"
     )]

@@ -1,4 +1,4 @@
-//! Flows whose algorithm chooses among others: how they begin, what their choosers see, how they change their arm.
+//! Flows whose algorithm chooses among others: their start, the input of their choosers, and their changes of arm.
 
 use crate::DatapathId;
 use crate::attached::Attached;

@@ -136,7 +136,7 @@ pub struct Core {
     /// Those that were not taken yet.
     pub(crate) decided: VecDeque<Decision>,
     pub(crate) next_uid: u32,
-    /// The latest time that it heard.
+    /// The latest time that a caller gave, microseconds.
     pub(crate) now_us: u64,
     /// A datapath has dropped events since its flows were last reconciled.
     some_missed: bool,
@@ -339,7 +339,7 @@ impl Core {
         self.requested = Some((id, flow, name.into()));
     }
 
-    /// Takes in what happened in a datapath.
+    /// Handles an event of a datapath.
     pub fn event(&mut self, id: DatapathId, event: Event, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
         match event {
@@ -370,8 +370,8 @@ impl Core {
         self.datapaths.get_mut(&id).is_some_and(|d| std::mem::take(&mut d.missed))
     }
 
-    /// Takes in all flows that a datapath has, after it dropped events: what is not known is created, what is
-    /// not listed is closed.
+    /// Compares the core's flows with the list of a datapath that dropped events: unknown ones are created,
+    /// and missing ones closed.
     pub fn reconcile(&mut self, id: DatapathId, listed: Vec<FlowStats>, now_us: u64) {
         let live: BTreeSet<FlowId> = listed.iter().map(|f| f.flow).collect();
         for flow in self.flow_ids(id) {
@@ -388,7 +388,8 @@ impl Core {
         }
     }
 
-    /// Takes the algorithms that datapaths without a native one could not run, and those whose code failed, each told once.
+    /// Takes the fallbacks since the last call: algorithms without a native substitute that a datapath cannot run, and those
+    /// whose code failed.
     pub fn take_fallbacks(&mut self) -> Vec<Fallback> {
         self.fallbacks.take()
     }

@@ -13,9 +13,10 @@ pub struct Driven {
     pub refused: usize,
 }
 
-/// Takes the datapath's events, gives them to the core, and carries out what it asks. Where the datapath
-/// dropped events, the core learns of its flows from their list; where it runs policies, what became of those is looked
-/// at now and then; so are flows that may change their arm.
+/// Passes the datapath's events to the core, and carries out the core's commands.
+///
+/// If the datapath dropped events, the core is given the list of its flows. The states of policies, and flows that may
+/// change their arm, are polled from time to time.
 pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
     let mut events = std::mem::take(&mut core.events);
     let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };

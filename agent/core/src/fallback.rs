@@ -1,5 +1,5 @@
-//! Flows of datapaths that have no native algorithm: where their own cannot run, [`FALLBACK`]'s program steers them.
-//! What is told of them is also told of flows that go native because their algorithm's code failed.
+//! Flows of datapaths that have no native algorithm: [`FALLBACK`]'s program steers those whose own cannot run. Flows whose
+//! algorithm's code failed are reported in the same way.
 
 use crate::attached::Attached;
 use crate::catalog::Catalog;
@@ -21,7 +21,7 @@ pub struct Fallback {
     pub instead: Option<&'static str>,
 }
 
-/// The fallbacks so far, each told once.
+/// The fallbacks so far, each of which is reported once.
 #[derive(Default)]
 pub(crate) struct Fallbacks {
     known: BTreeSet<(&'static str, &'static str)>,
@@ -29,7 +29,7 @@ pub(crate) struct Fallbacks {
 }
 
 impl Fallbacks {
-    /// Takes those that were not told yet.
+    /// Takes the fallbacks that were not reported yet.
     pub fn take(&mut self) -> Vec<Fallback> {
         std::mem::take(&mut self.untold)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Reasons why a flow runs its datapath's native algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NativeReason {
-    /// A rule says so.
+    /// A rule names the native algorithm.
     #[error("a rule says native")]
     Rule,
     /// The algorithm set no program, or its command was refused.

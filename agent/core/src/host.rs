@@ -1,4 +1,5 @@
-//! Hosts of algorithms, such as a portus agent: what the core tells them, and why a flow of theirs runs natively.
+//! Hosts of algorithms, such as a portus agent: the events that the core sends them, and the reasons why
+//! their flows run natively.
 
 use crate::DatapathId;
 use ccplane_alg::{Control, Flow, Report};

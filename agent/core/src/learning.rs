@@ -1,4 +1,4 @@
-//! The core's part in learning: rows out, snapshots in, and what becomes of flows whose policy had no answer.
+//! The core's part in learning: rows go out, snapshots come in, and flows whose policy had no answer are handled.
 
 use crate::attached::{Attached, next_uid};
 use crate::deploy::SlotDeployment;
@@ -239,7 +239,7 @@ impl Core {
         steered.map(|((_, flow), _)| *flow).collect()
     }
 
-    /// Keeps what the slots have decided.
+    /// Keeps the decisions of the slots.
     pub(crate) fn collect(&mut self) {
         for slot_deployment in self.datapaths.values_mut().flat_map(|d| d.slots.values_mut()) {
             for decision in slot_deployment.decided.drain(..) {

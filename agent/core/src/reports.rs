@@ -13,8 +13,7 @@ use ccplane_contract::{FlowId, ProgramUid};
 use std::sync::Arc;
 
 impl Core {
-    /// Gives a report to its flow's algorithm, if the flow still runs the program that made it, and queues what that asks
-    /// for.
+    /// Passes a report to its flow's algorithm, and queues the updates that it asks for. A report of a replaced program is dropped.
     pub(crate) fn report(
         &mut self,
         id: DatapathId,

@@ -95,14 +95,14 @@ impl Memories {
         Ok(memories)
     }
 
-    /// Writes what has changed, if it is time.
+    /// Writes the changed memories, if the interval has passed.
     pub(crate) fn keep(&mut self) {
         if self.written.elapsed() >= self.every {
             self.write();
         }
     }
 
-    /// Writes what has changed; what cannot be written is said.
+    /// Writes the changed memories; errors are logged.
     pub(crate) fn write(&mut self) {
         self.written = Instant::now();
         for kept in &mut self.kept {

@@ -1,4 +1,4 @@
-//! Printing to standard output, whose reader may leave early.
+//! Output to standard output, which its reader may close early.
 
 use crate::failure::Failure;
 use std::io::{self, Write};

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Modes of what is made here.
+/// Modes of new folders and files.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 /// Permission bits that group and others must not have: write, and for secrets any.
@@ -30,7 +30,7 @@ pub enum OwnedError {
     Foreign {
         /// The folder or file.
         path: PathBuf,
-        /// The user who must own it.
+        /// The user who has to own the folder.
         uid: u32,
         /// Access that others must not have, in words.
         open_to: &'static str,

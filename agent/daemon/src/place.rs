@@ -63,7 +63,7 @@ impl Located {
         }
     }
 
-    /// The folder of what is learned and promoted.
+    /// Returns the folder of learned policies that were promoted.
     pub fn policies(&self) -> Result<StateFolder, SocketError> {
         self.kept(self.config.learn.folder.as_deref(), POLICIES)
     }
@@ -78,7 +78,7 @@ impl Located {
         Ok([Some(folder), is_settled.then_some(former), service].into_iter().flatten().collect())
     }
 
-    /// The folder of what algorithms know of destinations.
+    /// Returns the folder of the algorithms' memories of destinations.
     pub fn memory(&self) -> Result<StateFolder, SocketError> {
         self.kept(self.config.portfolio.folder.as_deref(), MEMORY)
     }

@@ -37,7 +37,7 @@ pub enum RunDirError {
     /// Another agent holds the lock.
     #[error("an agent is running already{}; stop it with `ccplane stop`, or give this one another `socket` in [control]", pid.map(|p| format!(", pid {p}")).unwrap_or_default())]
     Held {
-        /// Its process, where the lock file says so.
+        /// The process id in the lock file, if it has one.
         pid: Option<u32>,
     },
     /// A lock cannot be had.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use ccplane_algs::placed::Asking;
+use ccplane_algs::PolicyProgram;
 use ccplane_program::lang::ast::StmtKind;
 use ccplane_snapshot::{ActionMap, PolicySpec};
 
@@ -12,7 +12,7 @@ use crate::student::{Node, ONE};
 use crate::{DistillError, Student};
 
 /// The layout of a program's histories: one of intervals, and then constants.
-pub(crate) fn layout(asking: &Asking) -> Option<Layout> {
+pub(crate) fn layout(asking: &PolicyProgram) -> Option<Layout> {
     let ((depth, features), constants) = asking.histories.split_first()?;
     let constants = constants.iter().map(|(depth, names)| (*depth == 1).then_some(names.len()));
     let constants = constants.collect::<Option<Vec<usize>>>()?.into_iter().sum();
@@ -21,7 +21,7 @@ pub(crate) fn layout(asking: &Asking) -> Option<Layout> {
 
 /// Names of registers that inputs are kept in.
 struct Names<'a> {
-    asking: &'a Asking,
+    asking: &'a PolicyProgram,
 }
 
 impl Names<'_> {
@@ -56,7 +56,7 @@ pub fn emit(
     spec: &PolicySpec,
 ) -> Result<String, DistillError> {
     let refuse = |why| DistillError::Program { algorithm, why };
-    let asking = Asking::of(source).ok_or_else(|| refuse("its program asks no policy"))?;
+    let asking = PolicyProgram::of(source).ok_or_else(|| refuse("its program asks no policy"))?;
     let at = asking
         .source
         .clauses

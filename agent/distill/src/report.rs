@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_algs::placed::Asking;
+use ccplane_algs::PolicyProgram;
 use ccplane_learn::Rng;
 use ccplane_program::ir::Program;
 use ccplane_program::{compile, stock};
@@ -92,7 +92,7 @@ pub fn distill(
     let refuse = |why| DistillError::Program { algorithm: name, why };
     let programs = algorithm.programs();
     let [source] = &programs[..] else { return Err(refuse("it has several programs")) };
-    let asking = Asking::of(source.source).ok_or_else(|| refuse("its program asks no policy"))?;
+    let asking = PolicyProgram::of(source.source).ok_or_else(|| refuse("its program asks no policy"))?;
     let layout =
         layout(&asking).ok_or_else(|| refuse("its histories are not one of intervals, then constants"))?;
     if layout.cells() != teacher.spec().inputs().len() {
@@ -197,7 +197,7 @@ fn errors(student: &Student, samples: &[Sample], candidates: &[Input]) -> Errors
 }
 
 /// Spells an input for people: "ratio", "ratio before", "mean of ratio, 0.8 old".
-fn spelt(input: Input, asking: &Asking) -> String {
+fn spelt(input: Input, asking: &PolicyProgram) -> String {
     let names: Vec<&str> =
         asking.histories.iter().flat_map(|(_, n)| n).map(|n| n.trim_start_matches("Report.")).collect();
     let features = asking.histories.first().map_or(0, |(_, names)| names.len());

@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod clock;
+mod descriptors;
 mod directory;
 pub mod document;
 mod lock;
@@ -11,6 +12,7 @@ mod read;
 mod socket;
 
 pub use clock::monotonic_us;
+pub use descriptors::raise_descriptor_limit;
 pub use directory::{Directory, DirectoryError, Others};
 pub use lock::{LockError, LockFile, LockState};
 pub use read::{Bound, ReadError, open, read, read_from, read_text, text};

@@ -9,8 +9,10 @@ pub struct Batch {
     pub observation_len: usize,
     /// All observations, row by row.
     pub observations: Vec<f32>,
-    /// Actions as they were chosen, before any bound. Those of live flows have been bounded already, as datapaths say only
-    /// what was done; [`crate::online`] weights those at the bound by 0.
+    /// The chosen actions, before any bound.
+    ///
+    /// Only live flows' actions are bounded already, since datapaths report bounded ones. [`crate::online`] gives those at
+    /// the bound a weight of 0.
     pub actions: Vec<f32>,
     /// The actions' log-probabilities under the policy that chose them.
     pub log_probs: Vec<f32>,
@@ -18,7 +20,7 @@ pub struct Batch {
     /// The critic's values of the observations.
     pub values: Vec<f32>,
     pub advantages: Vec<f32>,
-    /// Advantage plus value: what the critic should have said.
+    /// The critic's targets: advantage plus value.
     pub returns: Vec<f32>,
     pub trajectories: usize,
 }
@@ -88,8 +90,9 @@ impl Batch {
         self.select(&rows.collect::<Vec<usize>>())
     }
 
-    /// Appends a trajectory of rows whose values were `values`; `after` is the value of what followed the last one.
-    /// The advantages are those of GAE (Schulman et al., 2016, equation 16).
+    /// Appends a trajectory of rows with these `values`; `after` is the value of the state behind the last row.
+    ///
+    /// Advantages are computed by GAE (Schulman et al., 2016, equation 16).
     pub fn push(&mut self, rows: &Trajectory, values: &[f32], after: f32, config: &PpoConfig) {
         let start = self.len();
         self.observations.extend_from_slice(&rows.observations);

@@ -11,7 +11,7 @@ pub enum End {
     Truncated,
 }
 
-/// Decides, and hears what came of it.
+/// Makes the decisions in an environment, and receives the reward of each.
 pub trait Actor {
     /// The action of agent `agent` on `observation` (each in [-1, 1]), not yet bounded.
     fn act(&mut self, agent: usize, observation: &[f32]) -> f32;

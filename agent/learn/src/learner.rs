@@ -2,7 +2,7 @@
 
 use crate::{Architecture, Batch, LearnError, Policy, PpoConfig, Rng};
 
-/// Improves a policy by what it did. Back ends agree on what an update means (see [`PpoConfig`]) but for rounding.
+/// Improves a policy from batches of its actions. All back ends do the update of [`PpoConfig`], and differ only in rounding.
 pub trait Learner: Send {
     /// Returns the shape of the networks.
     fn architecture(&self) -> &Architecture;
@@ -40,7 +40,7 @@ pub trait Learner: Send {
     fn restore(&mut self, state: &LearnerState) -> Result<(), LearnError>;
 }
 
-/// Statistics of an update: means over all rows that were gone through, unless a field says otherwise.
+/// Statistics of an update. They are means over all rows, unless a field's comment differs.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct UpdateStats {
     /// The clipped objective, negated.

@@ -46,7 +46,7 @@ pub use policy::{Policy, PolicyError, Provenance};
 pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
 pub use preference::{Goals, LANDMARKS, PIVOTS, Preference, Replay, TRANSFER_UPDATES, landmarks};
 pub use rng::Rng;
-pub use rollout::{Recorder, log_prob};
+pub use rollout::Recorder;
 #[cfg(feature = "torch")]
 pub use torch::Torch;
 pub use train::{

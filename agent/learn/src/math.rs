@@ -73,6 +73,16 @@ pub(crate) fn clamp(x: f32, lo: f32, hi: f32) -> f32 {
     if x > hi { hi } else { x }
 }
 
+/// Half of ln 2 pi.
+const HALF_LN_TAU: f32 = 0.918_938_5;
+
+/// The logarithm of the density of `action` under a normal distribution.
+#[inline(always)]
+pub fn log_prob(action: f32, mean: f32, log_std: f32, inverse_std: f32) -> f32 {
+    let z = (action - mean) * inverse_std;
+    -0.5 * z * z - log_std - HALF_LN_TAU
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,7 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn extremes() {
+    fn log_probs_are_those_of_a_normal_distribution() {
+        let std = 0.5_f32;
+        let density = |x: f32| log_prob(x, 0.25, std.ln(), 1.0 / std).exp();
+        let sum: f32 = (-4000..4000).map(|n| density(n as f32 * 1e-3) * 1e-3).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{sum}");
+        assert!((density(0.25) - 0.797_884_6).abs() < 1e-6);
+    }
+
+    #[test]
+    fn limits_hold_at_extreme_arguments() {
         assert_eq!(tanh(f32::INFINITY), -tanh(f32::NEG_INFINITY));
         assert!(tanh(1e30) > 0.999_999_5 && tanh(1e30) <= 1.0);
         assert_eq!(tanh(0.0), 0.0);

@@ -1,17 +1,8 @@
 //! An actor that keeps what it saw and did as rows to learn from.
 
 use crate::batch::{Batch, Trajectory};
+use crate::math::log_prob;
 use crate::{Actor, ActorCritic, End, Policy, PpoConfig, Rng};
-
-/// Half of ln 2 pi.
-const HALF_LN_TAU: f32 = 0.918_938_5;
-
-/// Logarithm of the density of `action` under a normal distribution.
-#[inline(always)]
-pub fn log_prob(action: f32, mean: f32, log_std: f32, inverse_std: f32) -> f32 {
-    let z = (action - mean) * inverse_std;
-    -0.5 * z * z - log_std - HALF_LN_TAU
-}
 
 /// An actor that follows a policy, exploring, and keeps what it saw.
 pub struct Recorder {
@@ -48,7 +39,7 @@ impl Recorder {
         self.rng = rng;
     }
 
-    /// Closes what is open, agent by agent: an episode has ended. An action whose outcome is not known is dropped.
+    /// Ends the episode of each agent. An action without an outcome is dropped.
     pub fn close(&mut self) {
         for agent in 0..self.agents.len() {
             self.close_agent(agent);
@@ -152,14 +143,5 @@ mod tests {
         assert!(recorder.take().is_empty());
         batch.check(30).unwrap();
         assert_eq!(batch.mean_reward(), 2.5);
-    }
-
-    #[test]
-    fn log_probs_are_those_of_a_normal_distribution() {
-        let std = 0.5_f32;
-        let density = |x: f32| log_prob(x, 0.25, std.ln(), 1.0 / std).exp();
-        let sum: f32 = (-4000..4000).map(|n| density(n as f32 * 1e-3) * 1e-3).sum();
-        assert!((sum - 1.0).abs() < 1e-4, "{sum}");
-        assert!((density(0.25) - 0.797_884_6).abs() < 1e-6);
     }
 }

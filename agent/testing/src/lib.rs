@@ -53,7 +53,7 @@ pub fn tried(check: &str, held: u32, tries: u32) {
     log(&line(format_args!("TRIED: {check}: held at try {held} of {tries}")));
 }
 
-/// The first try that held and what it gave, or what each try measured.
+/// Repeats a try until one holds; returns its number and result, or the measurements of all that failed.
 fn repeat<T, E: Display>(
     tries: u32,
     mut try_once: impl FnMut(u32) -> Result<T, E>,

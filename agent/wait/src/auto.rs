@@ -21,8 +21,8 @@ use crate::gaps::Gaps;
 use crate::plan::{Chart, Sleeps, Window};
 use crate::step::Step;
 
-/// The time whose share the account holds at most, nanoseconds: so much may be polled at once after a quiet time. It is less than
-/// a tenth of a second, so that no second is over budget by more than a tenth.
+/// The longest polling that the account allows at once after a quiet time, nanoseconds. With less than a tenth of a second,
+/// no second exceeds the budget by more than a tenth.
 const BURST_NS: u64 = 95_000_000;
 /// Events between two looks at the window.
 const PLAN_EVENTS: u32 = 32;

@@ -31,8 +31,7 @@ impl Window {
 pub(crate) struct Sleeps {
     /// Processor time of one sleep and its end, nanoseconds.
     pub(crate) cost_ns: u64,
-    /// The time by which a sleep has to end before its window, so that it is seldom too late,
-    /// nanoseconds.
+    /// The time by which a sleep is ended before its window so that it is seldom late, nanoseconds.
     pub(crate) early_ns: u64,
     /// The mean lateness of a sleep's end, nanoseconds.
     pub(crate) late_ns: u64,
@@ -41,7 +40,7 @@ pub(crate) struct Sleeps {
 /// The worth of a window, as weights of gaps.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Worth {
-    /// Weight of the gaps whose events are met.
+    /// Weight of the gaps that end within the window.
     pub(crate) met: u64,
     /// Processor time for those that are met, beyond that of a thread that only sleeps, times weights.
     met_cost: u128,

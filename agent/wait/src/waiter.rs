@@ -190,7 +190,7 @@ impl Waiter {
         step
     }
 
-    /// Accounts for what was done since the last call.
+    /// Books the time since the last call on the account.
     fn settle(&mut self, now_ns: u64) {
         let done = std::mem::replace(&mut self.doing, Doing::Work);
         let Some(auto) = &mut self.auto else { return };

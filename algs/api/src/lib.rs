@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// The source of one fold program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProgramSource {
-    /// Unique within the algorithm; what [`Control::set_program`] names.
+    /// The name for [`Control::set_program`], unique within the algorithm.
     pub name: &'static str,
     /// The fold program's text.
     pub source: &'static str,
@@ -137,8 +137,8 @@ pub struct Row {
     pub action_q16: i32,
     /// The reward of the interval that ended, which the flow's action before this one led to.
     pub reward: f32,
-    /// Whether the flow's row before this one is that of its action before this one, so that the reward is what came of
-    /// it. An algorithm says true; the agent corrects it where rows between them are missing.
+    /// Whether the flow's previous row is that of its previous action, so that the reward is that action's. An algorithm
+    /// sets true; the agent corrects it where rows are missing.
     pub follows: bool,
     /// The answer that would have been right, as an action, Q16, where it is known by now: then the reward is that of this row's
     /// own action.
@@ -271,8 +271,7 @@ pub struct Report<'a> {
     /// Register names, `Report.` prefix left out, in the order of `values`.
     pub names: &'a [String],
     pub values: &'a [i64],
-    /// The path's true state where the flow is simulated, which no datapath can see. It may shape a reward, never a
-    /// decision.
+    /// The true state of a simulated flow's path, which no datapath can see. Rewards may use it, decisions must not.
     pub truth: Option<Truth>,
 }
 

@@ -152,7 +152,7 @@ pub fn cases() -> u32 {
     std::env::var(CASES).ok().and_then(|v| v.parse().ok()).unwrap_or(DEFAULT_CASES)
 }
 
-/// Everything, with the default [`Bounds`]. See the [crate]'s page.
+/// Asserts that an algorithm passes every check of the [crate], within the default [`Bounds`].
 ///
 /// # Panics
 /// With what the algorithm broke, and on what stream.
@@ -160,7 +160,7 @@ pub fn assert_conforms(algorithm: Arc<dyn Algorithm>) {
     assert_conforms_within(algorithm, &Bounds::default());
 }
 
-/// Everything, within bounds of one's own.
+/// Asserts that an algorithm passes every check, within bounds of the caller.
 ///
 /// # Panics
 /// With what the algorithm broke, and on what stream.

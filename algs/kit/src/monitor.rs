@@ -4,7 +4,7 @@ use crate::{Bounds, Violation};
 use ccplane_program::ir::{INFINITY, Prim};
 use ccplane_program::vm;
 
-/// Whether the program has told the agent.
+/// Whether the program reports on this ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reported {
     Now,

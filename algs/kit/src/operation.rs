@@ -38,7 +38,7 @@ pub enum Operation {
         /// Microseconds; 0: each on its own.
         us: u32,
     },
-    /// The flow's machine stands still: its clock has moved on, and what arrived meanwhile is there at once.
+    /// The flow's machine was suspended: its clock has moved on, and all packets of that time arrive at once.
     ClockJump { us: u32 },
 }
 

@@ -43,13 +43,13 @@ pub struct Trajectory {
     pub reports: usize,
     /// Number of packets found lost.
     pub lost_packets: i64,
-    /// Timeouts that the program was told of.
+    /// The number of timeouts that were passed to the program.
     pub timeouts: usize,
     /// Everything that went into the program, in order, for another executor.
     pub script: Script,
 }
 
-/// The datapath that the core steers: it keeps what it is told.
+/// The datapath that the core steers; it keeps the commands.
 #[derive(Default)]
 struct Recorder {
     programs: Vec<(ProgramUid, Program)>,
@@ -232,9 +232,10 @@ impl Rig {
         Ok(Point { cwnd_bytes: self.flow.cwnd_bytes, rate_bytes_per_s: self.flow.rate_bytes_per_s })
     }
 
-    /// Trouble ends: the path is what it was at the start, the application sends what it can. How many bytes were
-    /// delivered in the last of the `us` microseconds that follow, which is `measured_us` long. Waits for
-    /// the sender's timer before that, as no algorithm can send before it.
+    /// Restores the path of the start for `us` microseconds, and returns the bytes delivered in the
+    /// last `measured_us` of them.
+    ///
+    /// That time starts with the sender's next timer, before which no algorithm can send.
     pub(crate) fn calm(&mut self, us: u64, measured_us: u64) -> Result<u64, Violation> {
         /// The timer has backed off to at most so much.
         const TIMER_US: u64 = 60_000_000;

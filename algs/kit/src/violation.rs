@@ -150,7 +150,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Like [`fmt::Display`]: what a failed `unwrap` shows is to be read by people.
+/// Formats as [`fmt::Display`] does, since a failed `unwrap` shows this text to people.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -14,11 +14,12 @@ use ccplane_program::lang::parse;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 
 use super::fields_of;
-use super::program::Asking;
+use crate::policy_program::PolicyProgram;
 use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
 
-/// Declarations, and what comes before the last clause, which starts the next interval: a decision takes effect, as it does
-/// where the policy is asked, with what follows it there.
+/// Declarations, and a clause before the last one that applies the agent's decision.
+///
+/// The last clause starts the next interval, so that a decision takes effect at the same place as in the original program.
 const DECIDED: &str = "
     (def (Report (asked 0) (intervals 0)) (decided 0) (report_us 10000) (reported_us 0))
     (when (> decided 0)
@@ -137,7 +138,7 @@ impl Version {
     /// `algorithm` with its policy in the agent; `None` if it asks none, or nothing can be made of it.
     fn of(algorithm: &dyn Algorithm, name: &'static str) -> Option<Version> {
         let [program] = &algorithm.programs()[..] else { return None };
-        let mut asking = Asking::of(program.source)?;
+        let mut asking = PolicyProgram::of(program.source)?;
         let policy = algorithm.policies().into_iter().find(|p| p.slot == asking.slot)?;
         let snapshot = Snapshot::built_in(policy.snapshot).ok()?;
         let image = snapshot.image(&DeployOptions::ONLY);
@@ -165,7 +166,7 @@ impl Version {
 }
 
 /// Lets a program report where it asks.
-fn reports_instead(asking: &mut Asking) -> Option<()> {
+fn reports_instead(asking: &mut PolicyProgram) -> Option<()> {
     let mut first = true;
     asking.replace(|statement| match statement {
         StmtKind::History(..) if std::mem::take(&mut first) => Some(INTERVAL.to_owned()),
@@ -347,7 +348,7 @@ mod tests {
     #[test]
     fn programs_report_where_they_would_ask() {
         for algorithm in [&Aurora::default() as &dyn Algorithm, &Mocc::default()] {
-            let mut asking = Asking::of(algorithm.programs()[0].source).unwrap();
+            let mut asking = PolicyProgram::of(algorithm.programs()[0].source).unwrap();
             reports_instead(&mut asking).unwrap();
             let text = asking.source.to_string();
             let program = ccplane_program::compile(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));

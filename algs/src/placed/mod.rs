@@ -5,7 +5,6 @@
 mod agent;
 mod fold;
 mod pinned;
-mod program;
 mod still;
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
@@ -14,10 +13,9 @@ pub use agent::InAgent;
 pub use fold::Distilled;
 pub(crate) use pinned::algorithm_of;
 pub use pinned::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
-pub use program::Asking;
 pub use still::Still;
 
-/// The agent's side of a flow of which there is nothing to decide, and from which nobody learns.
+/// The agent's side of a flow without decisions in the agent, from which no learner learns.
 struct Unattended;
 
 impl Flow for Unattended {

@@ -1,6 +1,6 @@
 //! An algorithm under a snapshot of its own, in a slot of its own: an arm of a portfolio beside the one that ships.
 
-use super::Asking;
+use crate::policy_program::PolicyProgram;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, PolicySource, ProgramSource, Report};
 use ccplane_program::lang::ast::StmtKind;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
@@ -26,7 +26,7 @@ pub enum UnfitSnapshot {
 
 // State
 
-/// The agent's side of a flow whose intervals nobody learns from: learners are of the snapshots that ship.
+/// The agent's side of a flow whose intervals are not learned from, since learners belong to the shipped snapshots.
 struct Pinned {
     flow: Box<dyn Flow>,
     control: Control,
@@ -125,7 +125,7 @@ fn sees_the_same(one: &Snapshot, other: &Snapshot) -> bool {
 
 /// The program, asking the other slot.
 fn asking(source: &str, slot: u8) -> Option<String> {
-    let mut asking = Asking::of(source)?;
+    let mut asking = PolicyProgram::of(source)?;
     asking.replace(|statement| match statement {
         StmtKind::Policy(_) => Some(format!("(policy {slot})")),
         _ => None,

@@ -1,12 +1,13 @@
-//! Aurora with a slot of its own that nobody improves: what a learning Aurora is compared with while both run.
+//! Aurora with a slot of its own that is never improved: the baseline for a learning Aurora that runs at the same time.
 
 use std::sync::{Arc, LazyLock};
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource};
 use ccplane_program::lang::ast::StmtKind;
 
-use super::{Asking, Unattended, fields_of};
+use super::{Unattended, fields_of};
 use crate::Aurora;
+use crate::policy_program::PolicyProgram;
 
 const NAME: &str = "aurora-still";
 /// The slot that it asks.
@@ -33,7 +34,7 @@ impl Still {
 
 /// Its program, asking the other slot.
 fn program(aurora: &Aurora) -> Option<String> {
-    let mut asking = Asking::of(aurora.programs().first()?.source)?;
+    let mut asking = PolicyProgram::of(aurora.programs().first()?.source)?;
     asking.replace(|statement| match statement {
         StmtKind::Policy(_) => Some(format!("(policy {SLOT})")),
         _ => None,

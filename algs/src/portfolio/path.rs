@@ -376,8 +376,8 @@ impl PortfolioPath {
         self.enter(Phase::Again { candidate, before, tried, trial_us }, best);
     }
 
-    /// Whether rivals have come or gone, and the arm with them. Flows of the path's own take each other for rivals: only one alone is
-    /// believed.
+    /// Returns whether rivals have come or gone, and changes the arm with them. Flows of the same path take each other for
+    /// rivals, so that only a single flow is believed.
     fn rivals_changed(&mut self, measured: &Measured) -> bool {
         let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.fair, self.flows.len()) else {
             return false;

@@ -413,8 +413,14 @@ pub enum XdpMode {
 }
 
 /// Attaches an XDP program to a device of the calling thread's network namespace; dropping the link detaches it.
-pub fn link_xdp(prog: &OwnedFd, ifindex: u32, mode: XdpMode) -> io::Result<OwnedFd> {
-    Attr::new().fd(0, prog).u32(4, ifindex).u32(8, XDP).u32(12, mode as u32).call_fd(CMD_LINK_CREATE)
+pub fn link_xdp(prog: &OwnedFd, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+    Attr::new()
+        .fd(0, prog)
+        .u32(4, ifindex)
+        .u32(8, XDP)
+        .u32(12, mode as u32)
+        .call_fd(CMD_LINK_CREATE)
+        .map(Link)
 }
 
 /// Makes a link for an iterator program.

@@ -1,4 +1,4 @@
-//! A datapath without packets, for tests of what commands datapaths: it does as the contract says and keeps what it was told.
+//! A datapath without packets, for tests of its callers: it keeps the contract and remembers the commands.
 
 use crate::registry::{Change, Programs, Shim};
 use crate::{
@@ -53,7 +53,7 @@ pub struct FakeDatapath {
 }
 
 impl FakeDatapath {
-    /// Starts a flow and announces it; returns it for what the test says otherwise.
+    /// Starts a flow and announces it; returns it, so that a test can change it.
     pub fn start(&mut self, flow: FlowId, info: FlowInfo) -> &mut FakeFlow {
         self.events.push(Event::Created { flow, info: info.clone() });
         let transport = TransportStats::new(info.mss_bytes, INIT_CWND_PACKETS);

@@ -15,9 +15,9 @@ pub enum Accepted<'a> {
     Release { flow: FlowId },
 }
 
-/// A datapath that leaves all commands to another one; what it tells may differ.
+/// A datapath that passes all commands on to another one, and may change the flows and events that it returns.
 pub trait Forward {
-    /// Says what it can do.
+    /// Returns the other datapath, for its capabilities.
     fn inner(&self) -> &dyn Datapath;
 
     /// Carries out the commands.
@@ -129,7 +129,7 @@ mod tests {
     const UID: ProgramUid = ProgramUid(3);
     const PROGRAM: &str = "(def (gain 3)) (when true (:= gain 4))";
 
-    /// A datapath whose flows start with programs, around a fake; it counts what reaches it.
+    /// A datapath around a fake, whose flows start with programs; it counts the commands that reach it.
     #[derive(Default)]
     struct Starting {
         fake: FakeDatapath,

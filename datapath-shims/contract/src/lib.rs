@@ -259,7 +259,7 @@ pub enum DatapathError {
     /// Every buffer of the slot may still be read. Try again in a millisecond.
     #[error("every buffer of policy slot {slot} is in use")]
     SlotBusy { slot: u8 },
-    /// The image is not what a datapath takes.
+    /// The image is malformed, or not of the slot's shape.
     #[error("not an image: {reason}")]
     BadImage { reason: String },
     /// The program is not installed.

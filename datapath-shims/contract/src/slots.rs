@@ -76,7 +76,7 @@ pub fn free_buffer(control: Control, uids: [u32; BUFFERS]) -> Option<u8> {
     free.min_by_key(|b| uids[usize::from(*b)])
 }
 
-/// A slot's parts once `buffer` holds what was pushed.
+/// Returns a slot's control word after a push into `buffer`.
 pub fn pushed(control: Control, buffer: u8, part: Part) -> Control {
     match part {
         Part::Active => Control {
@@ -89,7 +89,7 @@ pub fn pushed(control: Control, buffer: u8, part: Part) -> Control {
     }
 }
 
-/// A slot's parts once its canary is active.
+/// Returns a slot's control word after its canary was promoted.
 ///
 /// # Errors
 /// `NoSnapshot`.
@@ -98,7 +98,7 @@ pub fn promoted(slot: u8, control: Control) -> Result<Control, DatapathError> {
     Ok(pushed(control, canary, Part::Active))
 }
 
-/// A slot's parts once its canary has this share of the flows, in 2^-16.
+/// Returns a slot's control word after its canary was given this share of the flows, in units of 2^-16.
 ///
 /// # Errors
 /// `NoSnapshot`.
@@ -109,7 +109,8 @@ pub fn shared(slot: u8, control: Control, share: u16) -> Result<Control, Datapat
     }
 }
 
-/// A slot's parts without its canary, or where it has none, with its last good snapshot active.
+/// Returns a slot's control word after a rollback: without its canary, or if it has none, with its
+/// last good snapshot active.
 ///
 /// # Errors
 /// `NoSnapshot`.
@@ -278,7 +279,7 @@ impl SlotTable {
         check_policies(program, |slot| self.shape(slot))
     }
 
-    /// Answers the policies of the flow whose id is `key` and whose policy state is `flow`.
+    /// Returns the policies of one flow, whose id is `key` and whose policy state is `flow`.
     pub fn policies<'a>(&'a self, key: u64, flow: &'a mut FlowPolicy) -> SlotPolicies<'a> {
         SlotPolicies { table: self, key, flow }
     }

@@ -17,8 +17,7 @@ pub struct EngineConfig {
     pub max_programs: usize,
     /// Events that wait for the agent, from 1 to 2^20, allocated at the start; further ones are dropped and counted.
     pub event_capacity: usize,
-    /// The time for which the agent may be silent before flows run the native algorithm,
-    /// microseconds.
+    /// The silence of the agent after which flows run the native algorithm, microseconds.
     pub heartbeat_timeout_us: u64,
     /// The interval at which rows (reports of invocations that asked a policy) may wake the agent, microseconds; 0 to
     /// have them wake it as other reports do.

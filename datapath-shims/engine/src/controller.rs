@@ -6,8 +6,7 @@ use ccplane_contract::{Mode, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
 use ccplane_program::vm::{Outcome, Policies, Prims};
 
-/// A flow's program and its native algorithm, one of which controls the flow. The next starts from the other's
-/// window.
+/// A flow's program and its native algorithm. One of them controls the flow, and hands its window to the other.
 #[derive(Clone, Debug)]
 pub struct FlowController<R> {
     runner: ProgramRunner<R>,
@@ -86,8 +85,7 @@ impl<R: Runnable> FlowController<R> {
         self.mode = mode;
     }
 
-    /// Applies the staged changes at an ACK of this time, microseconds. Returns the program that another one
-    /// replaced.
+    /// Applies the staged changes at an ACK of this time, microseconds; returns the program that was replaced.
     pub fn take(&mut self, staged: &mut Staged<R>, now_us: i64) -> Option<R> {
         self.runner.take(staged, now_us)
     }

@@ -55,8 +55,8 @@ pub struct Sampled {
 /// The congestion window and pacing rate that a transport applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendLimits {
-    /// Congestion window, bytes: from one segment to [`MAX_CWND_PACKETS`] of them. As many whole segments may be in flight as
-    /// fit.
+    /// Congestion window, bytes: from one segment to [`MAX_CWND_PACKETS`] segments. Only whole segments within it
+    /// may be in flight.
     pub cwnd_bytes: u64,
     /// Pacing rate, bytes per second; 0 where none is set, and the transport paces as it does by itself.
     pub rate: u64,

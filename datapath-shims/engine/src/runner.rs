@@ -94,7 +94,7 @@ impl<R: Runnable> Staged<R> {
         }
     }
 
-    /// Stages what the registry has admitted.
+    /// Stages a change that the registry has admitted.
     pub fn stage(&mut self, change: Change<'_, R>) {
         match change.program.filter(|_| change.starts) {
             Some((_, entry)) => drop(self.stage_program(entry.loaded, change.fields)),
@@ -174,8 +174,7 @@ impl<R: Runnable> ProgramRunner<R> {
         }
     }
 
-    /// Applies the staged changes at an ACK of this time, microseconds. Returns the program that another one
-    /// replaced.
+    /// Applies the staged changes at an ACK of this time, microseconds; returns the program that was replaced.
     pub fn take(&mut self, staged: &mut Staged<R>, now_us: i64) -> Option<R> {
         let mut before = None;
         if let Some(mut next) = staged.next.take() {

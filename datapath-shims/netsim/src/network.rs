@@ -299,7 +299,7 @@ impl Network {
         }
     }
 
-    /// Sets one of a flow's timers, in place of what it was set to; `None` stops it. Times past are now.
+    /// Sets one of a flow's timers to another time; `None` stops it, and a past time means now.
     #[inline]
     pub fn set_timer(&mut self, flow: FlowIndex, timer: u8, at_ns: Option<u64>) {
         if usize::from(timer) < TIMERS_PER_FLOW {

@@ -1,4 +1,4 @@
-//! Counters of a server: what was asked, what was true, and what was refused for which reason.
+//! Counters of a server: requests, outcomes, and refusals by their reason.
 
 /// Reasons why a datagram is dropped, unanswered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

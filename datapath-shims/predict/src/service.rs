@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    /// Ends the service in order; what it returns is to be kept.
+    /// Ends the service in order; returns the state to store, and the counters.
     pub fn end(self) -> (Vec<u8>, ServerCounters) {
         (self.server.state(Ending::InOrder).encode(), *self.server.counters())
     }

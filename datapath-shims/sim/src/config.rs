@@ -144,7 +144,8 @@ pub struct FlowConfig {
     pub pacing: Pacing,
     pub stack: Stack,
     pub native: Native,
-    /// Bytes that the application writes ahead of what is sent, at most: what a send hook can see of a flow's size.
+    /// The most bytes that the application writes ahead of those sent, which is the part of a flow's size that a
+    /// send hook can see.
     pub send_buffer_bytes: u64,
     /// Least time by which the retransmission timeout exceeds the RTT, microseconds; for links of a data centre,
     /// where Linux's 200 ms are ten thousand round trips.

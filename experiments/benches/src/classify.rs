@@ -271,7 +271,7 @@ fn decisions(ends: &Ends, options: PacketsOptions) -> Result<Decisions, BenchErr
     Ok(measured)
 }
 
-/// Throughput of eight flows whose packets are decided about, beside that of flows that nobody looks at.
+/// Measures the throughput of eight flows with decisions about their packets, beside that of eight without.
 fn throughput([a, b]: &Ends) -> Result<Figure, BenchError> {
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for n in 0..=PAIRS {

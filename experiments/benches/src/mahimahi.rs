@@ -210,7 +210,7 @@ fn wait_for_listener(namespace: &Namespace) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Starts a command whose output is dropped and whose errors are kept.
+/// Starts a command without its output; its errors can be read.
 fn spawn(command: &mut Command) -> Result<Child, BenchError> {
     context("start a link", command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn())
 }

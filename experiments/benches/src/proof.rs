@@ -353,7 +353,7 @@ impl Witness {
         self.steered(flows, |f| (f.first.delivered, f.first.decisions.into()))
     }
 
-    /// The same of flows whose start was measured, so that all that they have counted is of the measurement.
+    /// Proves the same of flows whose start was measured, so that all of their counts belong to the measurement.
     ///
     /// # Errors
     /// [`Unproven`].

@@ -25,7 +25,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     ))])
 }
 
-/// Resident memory of an agent whose flows all have a program, and whose every report was answered; and the proof.
+/// Measures the resident memory of an agent whose flows all have a program and had every report answered.
 fn full(process: &Process, agent: &Path, own: &Path) -> Result<(f64, Proof), BenchError> {
     let mut v1 = V1::start(agent, own.into())?;
     for sid in 1..=FLOWS {

@@ -25,15 +25,18 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
-/// 2 the input is wrong (`snapshot verify` has a 3 besides). `extra_algorithms` are offered beside the built-in ones.
+/// Parses the command line, runs the command, and returns the process's exit code.
+///
+/// The codes are 0 for done, 1 for a failure at run time, and 2 for wrong input; `snapshot verify` also has 3.
+/// `extra_algorithms` are offered beside the built-in ones.
 pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     run_cli(&Cli::parse(), &arguments, extra_algorithms)
 }
 
-/// The same with these arguments, the program's name first, for a process whose own command line is another. Help and what is wrong with
-/// the arguments are printed, too.
+/// Runs a command as [`run`] does, with these arguments instead of the process's own; the first is the program's name.
+///
+/// Help and errors in the arguments are printed, too.
 pub fn run_from(
     arguments: impl IntoIterator<Item = OsString>,
     extra_algorithms: Vec<Arc<dyn Algorithm>>,

@@ -169,8 +169,9 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes the namespaces whose names are ours and whose owner is dead; returns their names.
-/// A leftover whose process id another process has taken since stays until that one ends.
+/// Removes this project's named namespaces whose owner is dead, and returns their names.
+///
+/// Where another process has taken the dead owner's process id, a namespace stays until that process ends.
 pub fn clean_leftovers() -> Vec<String> {
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
     let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());

@@ -7,7 +7,7 @@ pub const MAX_DELAY_US: u64 = 10_000_000;
 /// Longest tag of a namespace, bytes.
 pub const MAX_TAG: usize = 64;
 
-/// A refused configuration: the field, what was found, what would be right.
+/// A refused configuration: the field, the value found, and the values allowed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

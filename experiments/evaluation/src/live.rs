@@ -1,4 +1,4 @@
-//! Cases repeated with kernel flows over emulated links, as far as the kernel and the emulator have what they need.
+//! Cases repeated with kernel flows over emulated links, where the kernel and the emulator can.
 
 use std::io::Write;
 use std::path::Path;

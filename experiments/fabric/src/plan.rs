@@ -118,8 +118,8 @@ impl Contender {
         Contender::KnownLoads,
     ];
 
-    /// Whether it can decide about flows of this machine: nobody knows what every link still has to carry, and the agent is as late
-    /// as it is.
+    /// Returns whether the contender can decide about flows of this machine. No one knows the load of every link there, and
+    /// an agent cannot be made late.
     pub fn runs_live(self) -> bool {
         !matches!(
             self,

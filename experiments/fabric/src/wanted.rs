@@ -78,7 +78,7 @@ pub(crate) fn wanted(plan: &FabricPlan, group: &Group) -> Vec<Wanted> {
     all
 }
 
-/// Returns the limits of all groups with what was found, as far as both contenders ran.
+/// Returns the verdict on each limit of each group for which both contenders ran.
 pub(crate) fn verdicts(plan: &FabricPlan, cells: &[Cell]) -> Vec<PlanVerdict> {
     let mut all = Vec::new();
     for (n, group) in plan.groups.iter().enumerate() {

@@ -25,7 +25,7 @@ impl Machine {
         Machine { root: PathBuf::from("/"), is_recorded: false }
     }
 
-    /// Returns a host whose `/sys` and `/proc` were copied to `folder`, and what ethtool said to `ethtool/`.
+    /// Returns a recorded host: copies of `/sys` and `/proc` in `folder`, and ethtool's output in `ethtool/`.
     pub fn recorded(folder: &Path) -> Machine {
         Machine { root: folder.to_owned(), is_recorded: true }
     }

@@ -45,7 +45,7 @@ impl Draw {
         rounded((low.ln() + (high / low).ln() * self.share()).exp())
     }
 
-    /// Draws one of the choices, of which there is at least one.
+    /// Draws one of the choices, which must not be empty.
     pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.random.next_u32() as usize % choices.len()]
     }

@@ -126,7 +126,7 @@ impl Flows {
     }
 }
 
-/// Copies what the asking flow sees to where Python has it, and says who asks.
+/// Copies the asking flow's observation into Python's memory, and returns which flow asks.
 fn answer(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
     let Some(Ask { agent, reward, last }) = ask else { return Ok(None) };
     write_row(stepped.observation(), row)?;

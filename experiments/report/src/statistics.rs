@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness() {
+    fn jains_index_is_one_for_equal_shares() {
         assert_eq!(jain(&[5.0, 5.0, 5.0]), Some(1.0));
         assert_eq!(jain(&[9.0, 0.0, 0.0]), Some(1.0 / 3.0));
         assert_eq!(jain(&[3.0, 1.0]), Some(0.8));

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_ranks() {
+    fn percentiles_are_nearest_ranks() {
         let of = |values: &[u64]| {
             let p = percentiles(values.to_vec());
             (p.mean, p.p50, p.p95, p.p99)

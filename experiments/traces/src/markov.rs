@@ -31,7 +31,7 @@ pub const DEFAULT_STEP_MS: u32 = 100;
 
 const _: () = assert!(CONTEXTS * (RATES_PER_CONTEXT + 1) <= MAX_STATES);
 
-/// A fitted chain. Serialised as it stands; what is read is checked.
+/// A fitted chain. Deserialising checks its numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Model {

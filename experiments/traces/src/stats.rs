@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
+    fn percentiles_means_and_deviations_have_their_known_values() {
         let ten: Vec<u64> = (1..=10).collect();
         assert_eq!([0.0, 0.05, 0.5, 0.95, 1.0].map(|q| percentile(&ten, q)), [1, 1, 5, 10, 10]);
         assert_eq!((mean(&ten), std_dev(&[2, 4, 4, 4, 5, 5, 7, 9])), (5.5, 2.0));

@@ -58,7 +58,7 @@ pub(super) struct Pair {
     pub candidate: f64,
     /// Mean reward under the active snapshot.
     pub active: f64,
-    /// The candidate's gain, apart from what changed for everyone.
+    /// The candidate's gain in reward, less the change that all flows had.
     pub difference: f64,
     /// Flows that went from one to the other.
     pub flows: u32,
@@ -144,7 +144,7 @@ pub(super) fn has_recovered(pair: &Pair) -> bool {
     pair.difference > RECOVERY * scale(pair.active)
 }
 
-/// Whether a pair of windows tells of a collapse.
+/// Returns whether a pair of windows shows a collapse of the candidate's reward.
 pub(super) fn has_collapsed(pair: &Pair) -> bool {
     pair.difference < -COLLAPSE * scale(pair.active)
 }
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(finding(&spread.map(|d| -d)), Some(Finding::Worse));
     }
 
-    /// Looked at after each pair, equal policies are told apart as seldom as is said: differences that are normal, of two
-    /// sizes by turns, and as heavy as has a variance.
+    /// Equal policies that are compared after each pair seem different no more often than stated. Differences are normal, of
+    /// two alternating sizes, or of heavy tails.
     #[test]
     fn errors_are_as_seldom_as_stated() {
         const TRIALS: u32 = 20_000;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn an_analysis_has_the_numbers_of_its_pairs() {
         let c = interim_analysis(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
         assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
         assert!((c.t.unwrap() - 2.0 * 3f64.sqrt()).abs() < 1e-12);

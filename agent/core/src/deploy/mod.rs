@@ -48,8 +48,8 @@ pub struct PushRules {
     /// The largest loss of reward that still counts as no worse: a share of the active snapshot's mean, or of 1
     /// if that is more.
     pub margin: f64,
-    /// The first part of a trial's windows at most, which does not count: queues are still those of the other snapshot.
-    /// Microseconds.
+    /// The longest first part of a trial's windows that is not counted, microseconds: queues are still those
+    /// of the other snapshot.
     pub settle_us: u64,
     /// Whether a flow keeps its snapshot while a buffer holds it. Nothing can be tried then: [`Verdict::Pinned`].
     pub pin: bool,
@@ -109,7 +109,7 @@ pub enum Necessity {
 pub struct Evidence {
     /// Whether tuning has converged.
     pub converged: bool,
-    /// The measure that says so; what it is and its limit are the learner's.
+    /// The learner's measure of convergence, of which it also sets the limit.
     pub stability: f64,
     /// Smallest difference from the active snapshot on the last batch, as a share of the output range: of what both span
     /// there.

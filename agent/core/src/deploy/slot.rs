@@ -1,4 +1,4 @@
-//! One slot of one datapath: what it holds, what is on trial, what is asked of it.
+//! One slot of one datapath: its snapshots, its trial, and the requests for it.
 
 use super::compare::{Comparison, Finding};
 use super::switchback::{Switchback, Turn, Windows, place};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 const IDLE_US: u64 = 5_000_000;
 /// The weight of a new reward in the mean of late: of the last thirty or so.
 const RECENT_WEIGHT: f64 = 1.0 / 32.0;
-/// With fewer flows than this that are not idle, all of them go back and forth: a share would leave one or two, and what
-/// the others do says little of what changes for those.
+/// The number of active flows below which all of them alternate between the snapshots. A share of so few would be one or two
+/// flows, which the others say little about.
 const FEW_FLOWS: usize = 8;
 /// A share that every flow takes, but for one in 2^16.
 const ALL: u16 = u16::MAX;
@@ -48,7 +48,7 @@ struct Canaries {
     flows: usize,
 }
 
-/// A flow's rewards of late.
+/// The recent rewards of a flow.
 #[derive(Clone, Copy)]
 struct Recent {
     /// When the last one came, microseconds.

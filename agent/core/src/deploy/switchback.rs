@@ -108,7 +108,7 @@ pub(super) struct Switchback {
 }
 
 impl Switchback {
-    /// `before`: what each flow's decisions were worth of late; `is_rescue`: the learner expects them to be worth far more.
+    /// Starts a trial. `before` has each flow's recent mean reward; with `is_rescue` the learner expects far higher ones.
     pub fn new(
         windows: Windows,
         candidate: u32,

@@ -32,7 +32,7 @@ pub fn waker() -> (Waker, Woken) {
     (Arc::new(call), Woken(seat))
 }
 
-/// A datapath and who calls for it.
+/// A datapath in this process, and the means by which it wakes the loop.
 pub(super) struct Embedded {
     datapath: Box<dyn Datapath + Send>,
     woken: Woken,

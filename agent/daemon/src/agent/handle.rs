@@ -104,7 +104,7 @@ impl Handle {
         Handle { loops, algorithms, started, timeout, rules, by_hand, stop, leave, outcome }
     }
 
-    /// Tells those who asked the agent to stop how it has: until all have heard it, for at most `patience`.
+    /// Tells all who asked the agent to stop the outcome, and waits at most `patience` until they have received it.
     pub(super) async fn stopped(&self, problem: Option<String>, patience: Duration) {
         self.outcome.send_replace(Some(problem));
         // The control socket writes an answer in the same turn in which its question lets go of the outcome.

@@ -33,7 +33,7 @@ impl Observed {
         Observed { metrics, loops: Vec::new(), queries: Vec::new(), learners: Vec::new() }
     }
 
-    /// Learners that run beside the loops.
+    /// Adds the learners that run beside the loops.
     pub(super) fn learners(&mut self, learners: Vec<LearnerView>) {
         self.learners = learners;
     }
@@ -51,7 +51,7 @@ impl Observed {
         }
     }
 
-    /// Binds the endpoint, if there is to be one; what is returned serves it and never ends.
+    /// Binds the metrics endpoint, if one is configured; the returned future serves it and never ends.
     pub(super) async fn serve(
         self,
         config: &MetricsConfig,

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// Whether policies are learned beside their flows.
+/// Whether policies learn from their live flows, and whether that outlives the loop.
 #[derive(Debug)]
 pub enum Learns {
     No,
@@ -75,8 +75,8 @@ impl OwnLoop {
         Ok(started.map(|kernel| kernel.with(learning)))
     }
 
-    /// Decides about packets as the configuration says, in the calling thread's network namespace, and learns nothing. The inner error
-    /// says why they cannot be decided about.
+    /// Starts the loop of packets in the calling thread's network namespace, without learning. The inner error is the reason
+    /// why nothing was attached.
     pub fn start_packets(
         located: &Located,
         algorithms: &[Arc<dyn Algorithm>],
@@ -239,8 +239,8 @@ impl OwnLoop {
     }
 }
 
-/// Starts learners for the algorithms with a policy, otherwise as configured, and returns who learns. The policies are
-/// kept in `folder`, if there is one.
+/// Starts learners for the algorithms with a policy, and returns the handles on them. The policies are kept in `folder`, if
+/// one is given.
 fn learning(
     located: &Located,
     rules: &Rules,

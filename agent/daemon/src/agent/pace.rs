@@ -64,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// For datapaths in other processes, which may have it otherwise than `agent` says.
+    /// Returns the pace of datapaths in other processes, where `unix` may override `agent`.
     pub(super) fn of_peers(self, agent: &Agent, unix: &Unix) -> Pace {
         let mode = unix.wake.unwrap_or(agent.wake);
         let spin_us = unix.spin_us.unwrap_or(agent.spin_us).get();

@@ -10,7 +10,7 @@ use ccplane_channel::ring::Glance;
 use ccplane_contract::{Datapath, FlowId, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
 use ccplane_ebpf::packets::{PacketsDatapath, Steering};
-use ccplane_ebpf::{EbpfDatapath, EbpfError, KernelEvents};
+use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use ccplane_module::{ModuleDatapath, ModuleError};
 use ccplane_wait::{Look, Queues, Watched};
 use std::io;
@@ -36,64 +36,102 @@ pub(super) trait Source {
     /// Blocks until a datapath has something, `also` becomes readable, or `timeout` passed.
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
 
-    /// The queues, as a watcher is to look at them for this thread.
+    /// Returns the queues that a watcher looks at for this thread.
     fn queues(&mut self) -> io::Result<Queues>;
 
-    /// Waits as [`wait`](Source::wait) does, but the watcher ends the wait, not whoever fills the queues.
+    /// Waits as [`wait`](Source::wait) does, but is woken by the watcher, not by those who fill the queues.
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()>;
 
-    /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.
-    /// Takes and returns the time of the loop's last look at the clock, microseconds.
+    /// Lets other threads run between two turns of a loop that does not sleep, unless an event is there.
+    ///
+    /// Takes and returns the time at which the loop last read the clock, microseconds.
     fn pause(&mut self, _now_us: u64) -> u64 {
         std::thread::yield_now();
         clock::now_us()
     }
 
-    /// The core from which the loop was woken last; `None` where that is unknown.
+    /// Returns the processor core from which the loop was woken last; `None` where that is unknown.
     fn waker_core(&self) -> Option<usize> {
         None
     }
 
-    /// Every flow, with what the core knows of it.
+    /// Returns every flow with the core's knowledge of it.
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord>;
 
-    /// Every flow, as far as metrics go.
+    /// Returns every flow's values for the metrics endpoint.
     fn samples(&mut self, core: &Core) -> Vec<FlowSample>;
 
-    /// Takes over the running flows of another congestion control; `None` if this is not the kernel.
+    /// Takes over the running flows of another congestion control; `None` if this is not the kernel's datapath.
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
         let _ = (from, netns);
         None
     }
 
-    /// Datagrams that were not heard or not understood.
+    /// Returns the number of datagrams that were lost or malformed.
     fn malformed(&self) -> u64 {
         0
     }
 
-    /// Flows that ended before the agent heard of them, where a datapath knows.
+    /// Returns the number of flows that ended before the agent learned of them, where a datapath counts these.
     fn unseen_flows(&self) -> u64 {
         0
     }
 
-    /// Whether commands that were carried out still wait to be sent.
+    /// Returns whether accepted commands still wait to be sent.
     fn has_backlog(&self) -> bool {
         false
     }
 
-    /// Takes leave. The core has handed all flows to their native algorithms.
+    /// Detaches from the datapaths, after the core has handed all flows to their native algorithms.
     ///
     /// # Errors
     /// Something is left in the kernel.
     fn detach(self: Box<Self>) -> Result<(), EbpfError>;
 
-    /// Ends without a word, as a killed agent does: what can wait for the next agent stays attached, with its flows.
+    /// Ends without detaching, as a killed agent does: datapaths that the next agent can take over keep their flows.
     ///
     /// # Errors
-    /// Something that cannot wait is left in the kernel.
+    /// Something that the next agent cannot take over is left in the kernel.
     fn leave(self: Box<Self>) -> Result<(), EbpfError> {
         self.detach()
     }
+}
+
+/// The methods of a [`Source`] whose datapath tells its events through a ring buffer of the kernel.
+macro_rules! for_kernel_events {
+    () => {
+        fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
+            taps.drive(core, Self::ID, &mut self.datapath, now_us)
+        }
+
+        fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+            self.datapath.events().wait(timeout, also)
+        }
+
+        fn queues(&mut self) -> io::Result<Queues> {
+            let probe = self.datapath.events().probe();
+            Ok(Queues { in_memory: vec![Box::new(probe)], ..Queues::default() })
+        }
+
+        fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
+            if !self.datapath.events().are_there() {
+                by.sleep(timeout, also);
+            }
+            Ok(())
+        }
+
+        fn waker_core(&self) -> Option<usize> {
+            self.datapath.events().waker_core()
+        }
+
+        fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+            samples(Self::ID, &mut self.datapath, core)
+        }
+
+        fn unseen_flows(&self) -> u64 {
+            self.datapath.events().unseen_flows()
+        }
+    };
 }
 
 /// The kernel's TCP datapath.
@@ -123,41 +161,14 @@ impl Kernel {
 }
 
 impl Source for Kernel {
-    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
-        taps.drive(core, Kernel::ID, &mut self.datapath, now_us)
-    }
-
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        self.datapath.events().wait(timeout, also)
-    }
-
-    fn queues(&mut self) -> io::Result<Queues> {
-        Ok(kernel_queue(&self.datapath.events()))
-    }
-
-    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
-        doze_for(&self.datapath.events(), timeout, also, by);
-        Ok(())
-    }
+    for_kernel_events!();
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
         records(Kernel::ID, &mut self.datapath, core)
     }
 
-    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
-        samples(Kernel::ID, &mut self.datapath, core)
-    }
-
-    fn waker_core(&self) -> Option<usize> {
-        self.datapath.events().waker_core()
-    }
-
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
         Some(self.datapath.adopt(from, netns))
-    }
-
-    fn unseen_flows(&self) -> u64 {
-        self.datapath.events().unseen_flows()
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
@@ -195,22 +206,7 @@ impl Packets {
 }
 
 impl Source for Packets {
-    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
-        taps.drive(core, Packets::ID, &mut self.datapath, now_us)
-    }
-
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        self.datapath.events().wait(timeout, also)
-    }
-
-    fn queues(&mut self) -> io::Result<Queues> {
-        Ok(kernel_queue(&self.datapath.events()))
-    }
-
-    fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
-        doze_for(&self.datapath.events(), timeout, also, by);
-        Ok(())
-    }
+    for_kernel_events!();
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
         let mut records = records(Packets::ID, &mut self.datapath, core);
@@ -223,18 +219,6 @@ impl Source for Packets {
             });
         }
         records
-    }
-
-    fn unseen_flows(&self) -> u64 {
-        self.datapath.events().unseen_flows()
-    }
-
-    fn waker_core(&self) -> Option<usize> {
-        self.datapath.events().waker_core()
-    }
-
-    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
-        samples(Packets::ID, &mut self.datapath, core)
     }
 
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
@@ -346,7 +330,7 @@ impl Peers {
         Peers { hub, joined: Vec::new(), changes: Vec::new(), next_name_us: Some(0) }
     }
 
-    /// Says, once, that datapaths do not reach this agent any more.
+    /// Logs once that new datapaths no longer reach this agent.
     fn check_name(&mut self, now_us: u64) {
         if self.next_name_us.is_none_or(|next_us| now_us < next_us) {
             return;
@@ -370,7 +354,7 @@ impl Peers {
         self.hub.peer(id)
     }
 
-    /// Attaches who joined; drives those that left once more, so that the core sees their flows end.
+    /// Attaches the peers that joined, and drives those that left once more, so that the core sees their flows end.
     fn follow(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
         let mut driven = Driven::default();
         for change in std::mem::take(&mut self.changes) {
@@ -476,25 +460,13 @@ impl Source for Peers {
     }
 }
 
-/// The ring of a datapath in the kernel, as a watcher is to look at it.
-fn kernel_queue(events: &KernelEvents<'_>) -> Queues {
-    Queues { in_memory: vec![Box::new(events.probe())], ..Queues::default() }
-}
-
-/// Waits for a datapath in the kernel, which then need not wake anybody.
-fn doze_for(events: &KernelEvents<'_>, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) {
-    if !events.are_there() {
-        by.sleep(timeout, also);
-    }
-}
-
-/// Rings, as a watcher is to look at them.
+/// Returns the queues by which a watcher looks at rings.
 fn in_memory(glances: impl IntoIterator<Item = Glance>) -> Queues {
     let look = |glance: Glance| -> Look { Box::new(move || glance.is_ready()) };
     Queues { in_memory: glances.into_iter().map(look).collect(), ..Queues::default() }
 }
 
-/// Warns of an algorithm that a kind of datapath cannot run, or whose code failed.
+/// Logs a warning of an algorithm that a kind of datapath cannot run, or whose code failed.
 pub(super) fn tell(fallback: &Fallback) {
     let Fallback { kind, algorithm, reason, instead } = fallback;
     match instead {

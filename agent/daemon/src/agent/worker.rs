@@ -36,7 +36,7 @@ const MAX_QUERIES: usize = 64;
 const HAND_OVER: Duration = Duration::from_secs(2);
 /// The time for which it waits for a datapath to read before it tries again.
 const HAND_OVER_NAP: Duration = Duration::from_millis(1);
-/// Time between two looks at questions, and at what concerns learners, while datapaths have events, microseconds.
+/// The interval at which queries and the learners' mail are handled while datapaths have events, microseconds.
 const ATTEND_EVERY_US: u64 = 50;
 /// A pause of a loop, beyond its longest sleep, that is worth a line in the log.
 const STANDSTILL: Duration = Duration::from_secs(2);

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes() {
+    fn prefixes_have_a_length_and_no_bits_beyond_it() {
         for good in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.7/32", "2001:db8::/32", "::/0", "::1/128"] {
             assert_eq!(good.parse::<Prefix>().unwrap().get().to_string(), good);
         }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn cores() {
+    fn cores_are_numbers_that_are_named_once() {
         let parse = |text: &str| serde_json::from_str::<Cores>(text);
         assert_eq!(parse("[3, 0]").unwrap().get(), [3, 0]);
         assert_eq!(parse("[]").unwrap(), Cores::default());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ports() {
+    fn ports_are_one_number_or_a_rising_range() {
         let parse = |text: &str| serde_json::from_str::<Ports>(text);
         for (text, range) in [("443", 443..=443), ("\"443\"", 443..=443), ("\"5000-5010\"", 5000..=5010)] {
             assert_eq!(parse(text).unwrap().range(), range, "{text}");

@@ -31,7 +31,7 @@ pub enum ClientError {
         pid: u32,
         /// The time for which the command waited.
         timeout: Duration,
-        /// Whether a signal has stopped it (SIGSTOP), as far as /proc tells.
+        /// Whether /proc shows that a signal has stopped it (SIGSTOP).
         stopped: bool,
     },
     /// The agent ended in the midst of the request.

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hexadecimal_digits() {
+    fn bytes_come_back_from_their_hexadecimal_digits() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
         for wrong in ["0", "0g", "äb", "123"] {

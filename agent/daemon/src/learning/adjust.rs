@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// A search for an adjustment by which a policy does what another does finds it, from what is better and worse alone.
+    /// A search for an adjustment finds the one that turns a policy into another, given only which of two is better.
     #[test]
     fn a_search_finds_what_is_better() {
         let policy = shipped();

@@ -59,7 +59,7 @@ impl Budget {
         Budget { shares, tokens_ns: nanos(BURST), filled_at: now }
     }
 
-    /// Books what a turn used that went from `began` to `now`, and says how long to rest before the next.
+    /// Books the processor time of a turn from `began` to `now`, and returns the rest until the next turn.
     pub(super) fn rest(
         &mut self,
         used: Duration,

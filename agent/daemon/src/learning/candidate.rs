@@ -7,7 +7,7 @@ use ccplane_quantize::{Options, QuantizeError, Width, quantize};
 use ccplane_snapshot::{Admission, DeployOptions, Feature, PolicySpec, Provenance, Snapshot, Trust};
 use std::collections::VecDeque;
 
-/// States without which nothing is offered: less says nothing of what flows do.
+/// The least number of visited states with which a snapshot is offered: fewer say nothing about live flows.
 pub(super) const LEAST_STATES: usize = 64;
 /// The distances by which inputs are moved to the ends of their ranges, as shares of the way.
 const WIDENED: [f64; 2] = [0.25, 0.5];
@@ -18,7 +18,7 @@ const MAX_STATES: usize = 2048;
 const MAX_BAD_SHARE: f64 = 0.1;
 /// The same of corners of the inputs' ranges, where good policies are at the bound at times, too.
 const MAX_BAD_CORNERS: f64 = 0.5;
-/// Corners that are drawn, beside those where all inputs or all but one are alike; and what they are drawn from.
+/// The number of corners that are drawn at random, beside those where all inputs, or all but one, are at the same end.
 const DRAWN_CORNERS: usize = 256;
 const CORNERS_SEED: u64 = 1;
 
@@ -122,8 +122,8 @@ pub(super) fn candidate(
 const LEAST_RANGE: f64 = 0.02;
 
 struct Compared {
-    /// Differences of bounded actions, in shares of the range that both policies' actions span on these states: a bound
-    /// is there for what hardly happens, and says little of what a policy does.
+    /// The differences of bounded actions, as shares of the range that both policies' actions span on these states. The
+    /// bound itself says little, since actions hardly reach it.
     min: f64,
     mean: f64,
     /// The bound, in such ranges.
@@ -216,7 +216,7 @@ mod tests {
         *candidate.origin.evidence().unwrap()
     }
 
-    /// The same policy, rounded once on what it visited when it was made and once on what it visits now.
+    /// The same policy is rounded for the states that it visited when it was made, and for those that it visits now.
     #[test]
     fn what_rounding_brings_makes_no_push_necessary() {
         let rules = PushRules { alpha: 0.01, ..PushRules::default() };

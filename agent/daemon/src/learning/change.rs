@@ -53,7 +53,7 @@ const DEVIATIONS: usize = 1800;
 const KNOWN: usize = 50;
 /// Earlier anchors that are remembered.
 const MEMORY: usize = 8;
-/// Seconds that a path stays as it is, or it has not changed: what did lasted less crossed it.
+/// The time for which a path has to stay as it is to count as changed, seconds: shorter disturbances are cross traffic.
 const STAYS: u64 = 40;
 /// Each alarm of so many seconds that was false raises the limit by as much as it is, up to so many times.
 const WARY: u64 = 3600;
@@ -139,7 +139,7 @@ impl Watch {
     /// so many seconds is of the path.
     const TRIAL: usize = 9;
 
-    /// Takes one second of the path; what it says, if it says anything new. `on_trial`: policies take turns.
+    /// Adds one second of the path, and returns a detection if there is a new one. With `on_trial` the policies alternate.
     pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Detection> {
         let values = self.values(block, on_trial);
         self.seconds += 1;

@@ -135,7 +135,7 @@ impl Deployments {
         self.learned.push_back(Known { hash, policy, snapshot });
     }
 
-    /// Follows what the slot decides.
+    /// Handles a decision of the slot.
     pub(crate) fn on_decision(&mut self, decision: &Decision) {
         let Some(hash) = decision.snapshot else { return };
         let before = self.latest().hash;
@@ -151,7 +151,7 @@ impl Deployments {
         }
     }
 
-    /// Writes down what flows decide by.
+    /// Writes down which snapshot flows decide by.
     fn note(&self) {
         let Some(folder) = &self.folder else { return };
         let name = format!("{}.{ACTIVE}", self.algorithm);
@@ -210,8 +210,9 @@ impl Deployments {
     }
 }
 
-/// Writes down what was learned. Removes the oldest that this algorithm's learners have kept, where they are too many, but for
-/// what flows decide by; what the manifest does not list is nobody's to remove.
+/// Writes down the policies that were learned, and removes the oldest where this algorithm has too many.
+///
+/// The policy that flows decide by stays, and so do files that the manifest does not list.
 fn write(folder: &Folder, algorithm: &str, known: &Known) -> Result<(), KeepError> {
     let _locked = folder.lock()?;
     let mut kept = manifest(folder, algorithm)?;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A block of samples, microseconds.
 const BLOCK_US: u64 = 1_000_000;
-/// Packets without which a share of losses says little.
+/// The number of packets below which a share of losses says little.
 const LEAST_PACKETS: f64 = 200.0;
-/// A flow is followed as long as it delivers this share of what the busiest does.
+/// The share of the busiest flow's delivery rate below which a flow is not followed any more.
 const FOLLOWED_SHARE: f64 = 0.5;
 /// The greatest age of samples that count, microseconds; the last [`LEAST_SAMPLES`] count at any age.
 const WINDOW_US: u64 = 4_000_000;
@@ -128,8 +128,8 @@ impl Estimator {
         }
     }
 
-    /// Only what comes from now on counts, and what flows have been like of late: a change is told some seconds after it. Where the
-    /// round trip has changed, earlier ones say nothing of queues any more.
+    /// Forgets all samples but the latest, since a change is detected some seconds after it began. After a change of the
+    /// round trip, earlier samples say nothing about queues.
     pub(super) fn forget(&mut self, now_us: u64, is_rtt: bool) {
         for samples in self.flows.values_mut() {
             while samples.len() > 1 && samples.front().is_some_and(|m| m.at_us + LATE_US < now_us) {

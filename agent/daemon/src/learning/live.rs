@@ -27,7 +27,7 @@ const UPDATES_PER_OFFER: u64 = 8;
 /// Policies that flows try in a row without taking one; then there is no further trial until they decide by another policy.
 const MOST_FAILED: u32 = 24;
 
-/// Policies beside what is deployed that live flows try, one after the other.
+/// Policies near the deployed one, which live flows try one after the other.
 struct Play {
     /// The snapshot that flows decide by.
     deployed: Hash,
@@ -138,7 +138,7 @@ impl Live {
         });
     }
 
-    /// Goes on from what is deployed.
+    /// Starts again from the deployed policy.
     fn restart(&mut self) {
         if let Err(error) = self.online.restart(self.deployments.policy()) {
             warn!(algorithm = self.name, %error, "the learner cannot go on from what is deployed");

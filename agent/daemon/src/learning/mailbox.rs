@@ -32,7 +32,7 @@ struct Queue {
     decisions: VecDeque<Decision>,
     batches: VecDeque<(LoopId, Batch)>,
     rows: usize,
-    /// Rows that made way and are to be told of in the next batch of their flows.
+    /// Counts of dropped rows that the next batch of the same flows has to report.
     owed: VecDeque<((LoopId, DatapathId), u64)>,
 }
 
@@ -97,7 +97,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// A mailbox, shared by whoever fills and whoever empties it.
+/// A mailbox, shared by its writers and its reader.
 #[derive(Clone, Default)]
 pub(super) struct Mailbox(Arc<Shared>);
 
@@ -107,7 +107,7 @@ impl Mailbox {
         self.0.dropped.load(Relaxed)
     }
 
-    /// No more mail: whoever waits is told, or finds out when its patience ends.
+    /// Closes the mailbox, and wakes those that wait for mail.
     pub(super) fn close(&self) {
         self.0.closed.store(true, Relaxed);
         self.0.arrived.notify_all();
@@ -134,8 +134,10 @@ impl Mailbox {
     }
 }
 
-/// One loop's way to a mailbox. A learner may have to wait for a processor while it holds the mailbox's lock, so nobody
-/// waits for that: what is posted meanwhile is kept here and goes along the next time.
+/// One loop's access to a mailbox.
+///
+/// A learner may wait for a processor while it holds the mailbox's lock, so the loop never waits for that lock. Mail that
+/// cannot be delivered at once is kept here until the next try.
 pub(super) struct Poster {
     mailbox: Mailbox,
     from: LoopId,

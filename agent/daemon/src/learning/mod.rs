@@ -69,7 +69,7 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Of a loop that nobody learns from.
+    /// Returns the access of a loop that no learner learns from.
     pub(crate) fn none() -> Post {
         Post { learners: BTreeMap::new(), log: DecisionLog::default() }
     }
@@ -194,7 +194,7 @@ impl Learning {
         Post { learners: self.pending.iter().map(poster).collect(), log: self.log.clone() }
     }
 
-    /// The learners, to look at.
+    /// Returns the views of the learners.
     pub(crate) fn views(&self) -> Vec<LearnerView> {
         self.pending.iter().map(|p| p.view.clone()).collect()
     }

@@ -35,7 +35,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// `refused` becomes true if nobody takes it.
+    /// Makes an offer; `refused` becomes true if no loop takes it.
     pub(super) fn new(
         algorithm: &'static str,
         slot: u8,

@@ -101,7 +101,7 @@ enum OfferError {
     Shape,
 }
 
-/// Offers what a process has learned.
+/// A learner in another process, whose snapshots are offered to the loops.
 pub(crate) struct Outside {
     name: &'static str,
     socket: LearnerSocket,
@@ -112,7 +112,7 @@ pub(crate) struct Outside {
     flows: FlowNumbers,
     /// The snapshots of recent deployments, by the numbers that rows name these by; latest last.
     deployed: VecDeque<(u32, Hash)>,
-    /// The snapshot whose policy the process was sent.
+    /// The snapshot whose policy was sent to the process.
     sent: Option<Hash>,
     /// The snapshot that waits for a verdict.
     offered: Option<Hash>,
@@ -161,7 +161,7 @@ impl Outside {
         }
     }
 
-    /// Takes an offer, and sends what there is to be told. An error ends the process's say.
+    /// Receives an offer of the process, and sends it decisions and rows. After an error the process is not served any more.
     fn talk(&mut self) -> Result<(), PeerError> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
         // Before anything is sent: an offer counts, even if its process has ended since.

@@ -1,4 +1,4 @@
-//! Flows that begin with what an earlier process learned.
+//! Flows that begin with a policy that an earlier process learned.
 
 use super::deployed::{self, KeepError};
 use crate::owned::{Folder, OwnedError};
@@ -18,7 +18,7 @@ pub struct Beginning {
     pub snapshot: TrustedSnapshot,
 }
 
-/// Reasons why what is kept is not begun with.
+/// Reasons why flows do not begin with a kept policy.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub(crate) fn open_kept(at: &StateFolder, algorithms: &[Arc<dyn Algorithm>]) -> 
     Ok(folder)
 }
 
-/// Returns what earlier agents learned for these algorithms, as far as it can be begun with; what cannot is logged.
+/// Returns the usable policies that earlier agents learned for these algorithms; the others are logged.
 pub(crate) fn resume_all(
     algorithms: &[Arc<dyn Algorithm>],
     folder: &Folder,
@@ -98,7 +98,7 @@ pub(crate) fn resume_all(
     algorithms.iter().filter(|algorithm| algorithm.learns()).filter_map(resumed).collect()
 }
 
-/// Whether programs that ask the one that ships may ask this one: it sees the same and decides the same.
+/// Returns whether programs that ask the shipped policy may ask this one: the shape and the specification are the same.
 fn fits(shipped: &PolicySource, policy: &Policy, snapshot: &Snapshot) -> bool {
     Snapshot::built_in(shipped.snapshot).is_ok_and(|shipped| {
         shipped.shape() == snapshot.shape()

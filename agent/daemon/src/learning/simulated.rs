@@ -45,7 +45,7 @@ pub fn beside(
 #[error("`{0}` has no policy to improve")]
 struct NoPolicy(&'static str);
 
-/// A learner and what its thread would keep.
+/// A learner, with the state that its thread would keep.
 pub(super) struct Simulated<L> {
     pub(super) learner: L,
     algorithm: &'static str,
@@ -74,7 +74,7 @@ impl Simulated<Live> {
 }
 
 impl Simulated<Supervised> {
-    /// Learns from what flows turn out to be, which begin with what ships with the algorithm.
+    /// Makes a learner of an algorithm whose flows begin with the shipped policy; the targets are the flows' outcomes.
     fn supervised(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Supervised>, BoxError> {
         let learner = |deployments| Ok(Supervised::new(algorithm.name(), deployments, seed, Meter::NOMINAL));
         Simulated::of(algorithm, learner)

@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Flows whose size is what the first input says, times what the shipped network expects.
+    /// A batch of flows whose size is the first input times the size that the shipped network expects.
     fn batch(rng: &mut Rng, rows: usize, most_octaves: f64) -> Batch {
         let rows = (0..rows).map(|_| {
             let share = rng.uniform();

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// Processor time after which a step ends once what it has begun is done: some tens of milliseconds where that is an update
-/// of thousands of rows or a comparison of policies. The share is kept all the same, over turns that are longer then; and
-/// nobody waits for a step, not at the agent's end either.
+/// Processor time after which a step of a learner ends.
+///
+/// A step finishes the update of thousands of rows, or the comparison of policies, that it has begun: some tens of
+/// milliseconds. The share of the processor is kept over longer turns then, and no other thread waits for a step.
 pub(super) const STEP: Duration = Duration::from_millis(5);
 /// The time for which a learner waits for rows before it checks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -57,7 +58,7 @@ impl Gauges {
 
 /// Request of a learner to the loops that hold its slot.
 pub(super) enum Wish {
-    /// The flag becomes true if nobody takes it.
+    /// Offers a candidate; the flag becomes true if no loop takes it.
     Try(Candidate, Arc<AtomicBool>),
     Withdraw(Hash),
 }
@@ -245,7 +246,7 @@ mod tests {
         poster.batch(batch(0));
     }
 
-    /// Offers again whenever it hears that nobody took its last candidate.
+    /// Offers its candidate again each time that no loop took the last offer.
     struct Offering {
         offers: bool,
         snapshot: TrustedSnapshot,

@@ -1,4 +1,4 @@
-//! Asks the loops, and adds what they say to the registry.
+//! The sampler asks the loops for their values, and adds these to the registry.
 
 use super::registry::{
     AlgorithmLabel, DatapathLabel, FlowLabels, Level, LoopLabel, LoopMetrics, Metrics, ModeLabels,
@@ -53,7 +53,7 @@ pub(crate) struct LoopSample {
     pub(crate) verdicts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// The registry, and what was last added to it.
+/// The registry, and the values that were last added to it.
 pub(crate) struct Sampler {
     metrics: Metrics,
     loops: Vec<(&'static str, LoopMetrics)>,
@@ -147,7 +147,7 @@ impl Sampler {
         }
     }
 
-    /// Gauges are set anew: what is gone has none.
+    /// Sets the gauges anew, so that datapaths that are gone have none.
     fn add_datapaths(&self, samples: &[Option<LoopSample>]) {
         let m = &self.metrics;
         for family in [&m.max_flows, &m.programs, &m.max_programs] {

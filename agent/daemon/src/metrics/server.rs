@@ -28,7 +28,7 @@ pub(crate) struct EndpointError {
     source: io::Error,
 }
 
-/// A listening socket and what clients may take.
+/// A listening socket, and the limits of its clients.
 pub(crate) struct Endpoint {
     listener: TcpListener,
     clients: usize,

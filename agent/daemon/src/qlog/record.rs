@@ -16,7 +16,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// A record as it stands in the file.
+    /// Returns a record in the form that it has in the file.
     pub fn frame(self, record: &str) -> String {
         match self {
             Format::JsonSeq => format!("\u{1e}{record}\n"),

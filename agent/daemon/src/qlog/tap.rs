@@ -26,7 +26,7 @@ impl Subscriber {
         Subscriber { filter, to, dropped }
     }
 
-    /// Another handle on the same reader, for another loop.
+    /// Returns another handle on the same reader, for another loop.
     pub fn share(&self) -> Subscriber {
         Subscriber { filter: self.filter.clone(), to: self.to.clone(), dropped: Arc::clone(&self.dropped) }
     }
@@ -157,7 +157,8 @@ impl Taps {
         self.subscribers.iter().for_each(|s| s.send(&record));
     }
 
-    /// A flow as it is now: what is new about it. `program`: what it runs, unless that is told anyway.
+    /// Records the changes of a flow since the last call. `program` is the flow's program, or `None` if
+    /// another event tells it.
     fn observe(&mut self, at: &At, core: &Core, stats: &FlowStats, program: Option<ProgramUid>) {
         let key = (at.id, stats.flow);
         // Every statistic is named, so that a new one is told or left out here.
@@ -280,7 +281,7 @@ fn name(program: &Program, fields: &[(Field, i64)]) -> Vec<(String, i64)> {
     fields.iter().map(|(field, value)| (of(*field), *value)).collect()
 }
 
-/// A datapath that is listened to. Only what the datapath accepted is told.
+/// A datapath whose accepted commands and events are traced.
 struct Tap<'a> {
     inner: &'a mut dyn Datapath,
     passed: Vec<Passed>,

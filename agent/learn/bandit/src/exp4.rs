@@ -1,4 +1,4 @@
-//! Experts whose advice is followed as far as it was good.
+//! Exp4: experts whose advice is followed by its past success.
 
 use crate::MAX_EXPERTS;
 use crate::error::{BanditError, arms, reward, within};

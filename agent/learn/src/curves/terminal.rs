@@ -87,7 +87,7 @@ mod tests {
     use crate::UpdateStats;
 
     #[test]
-    fn a_line() {
+    fn a_line_names_an_updates_progress_and_statistics() {
         let stats = UpdateStats { approx_kl: 0.0123, ..UpdateStats::default() };
         let update = Update {
             update: 3,

@@ -1,12 +1,11 @@
-//! One PPO update, as [`PpoConfig`] says.
+//! One PPO update, with the settings of [`PpoConfig`].
 
 use super::network::{LANES, Lane, Network, Room};
 use super::vector::wide;
 use super::{ActorCritic, fill};
 use crate::error::LearnError;
 use crate::learner::{Moments, UpdateStats};
-use crate::math;
-use crate::rollout::log_prob;
+use crate::math::{self, log_prob};
 use crate::{BETA_1, BETA_2, Batch, KL_TOLERANCE, PpoConfig, Rng};
 
 /// `0.5 ln(2 pi e)`.

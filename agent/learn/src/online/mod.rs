@@ -17,7 +17,7 @@ mod stability;
 pub use fidelity::{Fidelity, NECESSITY};
 pub use stability::{Stability, StabilityConfig};
 
-use crate::rollout::log_prob;
+use crate::math::log_prob;
 use crate::{
     ActorCritic, Batch, LearnError, Learner, Native, Policy, PpoConfig, Replay, Rng, Trajectory, UpdateStats,
     math,
@@ -26,7 +26,7 @@ use ccplane_snapshot::PolicySpec;
 use stability::Window;
 use std::collections::BTreeMap;
 
-/// Deployments whose rows are understood: the latest ones.
+/// The number of latest deployments whose rows are accepted.
 pub const MAX_DEPLOYMENTS: usize = 8;
 /// An action further from its deployment's mean than so many deviations is not that deployment's.
 pub const MAX_DEVIATIONS: f32 = 8.0;
@@ -45,8 +45,8 @@ pub struct OnlineConfig {
     pub rows: usize,
     /// Rows that wait, at most: further ones are dropped.
     pub max_rows: usize,
-    /// Flows with rows that wait, at most: for a further one, the one that was not heard of for longest is
-    /// [interrupted](OnlineLearner::interrupt).
+    /// The largest number of flows with waiting rows. One more flow [interrupts](OnlineLearner::interrupt) the flow whose
+    /// last row is the oldest.
     pub max_flows: usize,
     /// Old objectives that are replayed beside a new one, at most: 0 for none.
     pub replayed_objectives: usize,
@@ -97,7 +97,7 @@ pub struct RowCounts {
     pub taken: u64,
     /// Rows of deployments that are not known (any more).
     pub unknown_deployment: u64,
-    /// Rows of deployments whose noise is not within [`NOISE`].
+    /// Rows of deployments whose noise is outside [`NOISE`].
     pub without_noise: u64,
     /// Rows with an action that the deployment would not have taken, or a reward that is no number.
     pub implausible: u64,
@@ -111,7 +111,7 @@ pub struct OnlineUpdate {
     /// The update's number, counted from 1.
     pub update: u64,
     pub rows: usize,
-    /// Rows of old objectives beside them.
+    /// Rows of old objectives that were learned from, too.
     pub replayed: usize,
     /// Mean reward of the new rows.
     pub mean_reward: f32,
@@ -382,7 +382,7 @@ impl OnlineLearner {
         })
     }
 
-    /// All rows whose outcome is known, judged by the critic as it is now; a flow's last row stays.
+    /// Returns all rows with a known outcome, with the critic's present values; a flow's last row stays.
     fn batch(&mut self) -> Batch {
         let mut networks = ActorCritic::new(self.learner.policy());
         let len = self.observation.len();
@@ -430,9 +430,11 @@ fn explores(noise_std: f32) -> bool {
     NOISE.contains(&noise_std)
 }
 
-/// Turns log-probabilities under the deployments into those under `policy`, whose means are given, and weights the
-/// advantages by the ratio of the two: by 0 where the action is at its bound. A datapath says what was done, which there is
-/// whatever was chosen beyond, so the density at the bound is not its probability. The effective share of the rows.
+/// Turns log-probabilities under the deployments into those under `policy`, whose means are given, and returns the effective
+/// share of the rows.
+///
+/// Advantages are weighted by the ratio of the two, and by 0 where the action is at its bound. There a datapath reports the
+/// bounded action, so the density at the bound is not its probability.
 fn decouple(batch: &mut Batch, means: &[f32], policy: &Policy, bound: f32) -> f32 {
     let inverse_std = 1.0 / policy.std();
     let (mut sum, mut squares) = (0.0_f64, 0.0_f64);

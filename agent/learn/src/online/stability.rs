@@ -22,7 +22,7 @@ impl Default for StabilityConfig {
     }
 }
 
-/// The measure and what it is made of.
+/// The measure of convergence and its parts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Stability {
     /// Whether the policy has converged.

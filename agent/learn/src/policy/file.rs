@@ -277,7 +277,7 @@ pub(crate) fn read_file(path: &std::path::Path) -> Result<Vec<u8>, PolicyError> 
         .map_err(|error| PolicyError::Io { path: path.display().to_string(), reason: error.reason() })
 }
 
-/// Writes a file beside it and renames that, so that nobody ever sees half of one.
+/// Writes a temporary file and renames it, so that no reader ever sees half of a file.
 pub(crate) fn write_file(path: &std::path::Path, bytes: &[u8]) -> Result<(), PolicyError> {
     use std::io::Write;
     let mut name = path.file_name().unwrap_or_default().to_owned();

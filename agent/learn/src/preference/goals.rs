@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_phases() {
+    fn pivots_come_before_the_traversal_of_all_landmarks() {
         let goals = Goals::Landmarks { bootstrap: 0.3 };
         assert!(!goals.traverses(0.29) && goals.traverses(0.3) && !Goals::Own.traverses(1.0));
         let mut rng = Rng::new(1, &[]);

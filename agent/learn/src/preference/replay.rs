@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded() {
+    fn only_the_latest_objectives_and_rows_are_kept() {
         let mut replay = Replay::new(2, 10);
         for objective in 0..5 {
             replay.keep(objective, &batch(objective as f32, 30));

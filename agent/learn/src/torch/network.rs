@@ -51,7 +51,7 @@ impl Networks {
         })
     }
 
-    /// Takes from a gradient what belongs to no parameter.
+    /// Sets a gradient to 0 where it belongs to no parameter.
     pub fn mask(&self, gradient: &mut Tensor) -> Result<(), TchError> {
         if let Some(mask) = &self.mask {
             let _ = gradient.f_mul_(mask)?;

@@ -28,7 +28,7 @@ pub(super) struct Trained<'a> {
     pub learning_rate: f32,
 }
 
-/// A minibatch's losses, and what is to be told of them.
+/// A minibatch's losses and its statistics.
 struct Losses {
     total: Tensor,
     /// [`Sums`], without the gradient's norm.

@@ -29,7 +29,7 @@ struct Meta {
     fingerprint: String,
 }
 
-/// All that a run's bits depend on, as far as `config` says what its environments are.
+/// Returns a text of all settings that a run's bits depend on; environments count as far as `config` describes them.
 pub(super) fn fingerprint(config: &TrainConfig, ppo: &PpoConfig, environments: usize) -> String {
     let config = TrainConfig { threads: 0, checkpoint_every: 0, ..config.clone() };
     // Maps and strings only: it cannot fail.

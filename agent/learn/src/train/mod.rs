@@ -39,7 +39,7 @@ pub struct TrainConfig {
     pub steps_per_update: usize,
     /// Updates from one evaluation to the next.
     pub eval_every: u64,
-    /// Episodes of an evaluation: the same ones each time.
+    /// The number of episodes of an evaluation, always the same ones.
     pub eval_episodes: usize,
     /// Updates from one checkpoint to the next; 0 for none.
     pub checkpoint_every: u64,
@@ -110,7 +110,7 @@ pub struct Progress {
     pub best_reward: Option<f32>,
 }
 
-/// One update, as an observer hears of it.
+/// The statistics of one update, for observers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Update {
     /// The update's number, counted from 1.
@@ -184,7 +184,7 @@ pub enum Stop {
     Steps,
     /// Evaluations no longer improved.
     Plateau,
-    /// The observer said so.
+    /// The observer asked for the end.
     Observer,
 }
 
@@ -226,7 +226,7 @@ pub enum TrainError {
     /// A policy is none.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// An environment does not take what the goals prefer.
+    /// An environment does not accept a preference of the goals.
     #[error(transparent)]
     Preference(#[from] PreferenceError),
     #[error("what observes the training failed: {0}")]

@@ -40,7 +40,7 @@ fn meta(from: &'static str, to: &'static str) -> Result<Policy, PolicyError> {
 }
 
 #[test]
-fn round_trip() {
+fn a_policy_is_read_as_it_was_written() {
     let policy = policy();
     let bytes = policy.to_bytes().unwrap();
     assert_eq!(bytes, policy.to_bytes().unwrap());

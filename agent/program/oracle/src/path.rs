@@ -167,8 +167,8 @@ impl Path {
             .set(Prim::FlowRttSampleUs, self.now_us.saturating_sub(sent_us) as i64);
     }
 
-    /// The first ACK after a retransmission timeout: of the retransmission, hence without an RTT (RFC 6298,
-    /// Karn).
+    /// Produces the first ACK after a retransmission timeout: the retransmission's, which has no RTT
+    /// sample (RFC 6298, Karn).
     fn time_out(&mut self, prims: &mut Prims) {
         self.now_us += MIN_RTO_US.max(2 * self.config.rtt_us) + self.config.rtt_us;
         let lost = self.flight.len() as i64;

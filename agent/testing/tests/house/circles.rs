@@ -1,6 +1,7 @@
 //! Modules of a crate do not know each other in circles: two that need one type find it in a third.
 //!
-//! A top-level module and its children count as one, and tests are left out.
+//! A top-level module and its children count as one, and tests are left out. A name that the crate's root re-exports leads to the
+//! module that it comes from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,67 @@ use crate::words::is_test;
 
 /// The top-level modules of one crate, each with those that its paths lead to.
 type Modules = BTreeMap<String, BTreeSet<String>>;
+
+/// One crate as its sources name it.
+#[derive(Default)]
+struct CrateSources {
+    /// The top-level modules, each with the names that its paths have at the crate's root.
+    modules: Modules,
+    /// The names that the root imports from its modules, each with the module.
+    exports: BTreeMap<String, String>,
+}
+
+impl CrateSources {
+    /// Adds a file, whose path below `src` is `file`.
+    fn read(&mut self, file: &str, source: &str) {
+        let parsed = syn::parse_file(source).unwrap();
+        if file == "lib.rs" || file == "main.rs" {
+            self.exports.extend(exports(&parsed));
+        }
+        let within = modules_of(file);
+        let Some(top) = within.first().cloned() else { return };
+        let mut reader = Reader { within, named: BTreeSet::new() };
+        reader.visit_file(&parsed);
+        self.modules.entry(top).or_default().extend(reader.named);
+    }
+
+    /// The modules with those that their paths lead to, also over the root's imports.
+    fn resolved(&self) -> Modules {
+        let module = |name: &String| match self.exports.get(name) {
+            Some(module) if !self.modules.contains_key(name) => module.clone(),
+            _ => name.clone(),
+        };
+        let of = |(top, named): (&String, &BTreeSet<String>)| -> (String, BTreeSet<String>) {
+            (top.clone(), named.iter().map(module).collect())
+        };
+        self.modules.iter().map(of).collect()
+    }
+}
+
+/// Returns the paths that a `use` imports, each with the name that it binds.
+fn imports(before: &[String], tree: &UseTree) -> Vec<(Vec<String>, String)> {
+    let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
+    match tree {
+        UseTree::Path(path) => imports(&with(&path.ident), &path.tree),
+        UseTree::Name(name) => vec![(with(&name.ident), name.ident.to_string())],
+        UseTree::Rename(rename) => vec![(with(&rename.ident), rename.rename.to_string())],
+        UseTree::Glob(_) => vec![(before.to_vec(), "*".to_owned())],
+        UseTree::Group(group) => group.items.iter().flat_map(|tree| imports(before, tree)).collect(),
+    }
+}
+
+/// Returns the names that a crate's root imports, each with the first module of its path.
+fn exports(root: &syn::File) -> BTreeMap<String, String> {
+    let uses = root.items.iter().filter_map(|item| match item {
+        syn::Item::Use(item) if !is_test(&item.attrs) => Some(imports(&[], &item.tree)),
+        _ => None,
+    });
+    let module = |(path, name): (Vec<String>, String)| {
+        let mut path = path.into_iter().skip_while(|segment| segment == "crate" || segment == "self");
+        Some((name, path.next()?))
+    };
+    uses.flatten().filter_map(module).collect()
+}
 
 /// Reads the paths that lead out of a module.
 struct Reader {
@@ -30,17 +92,6 @@ impl Reader {
             self.named.insert(module.clone());
         }
     }
-
-    fn tree(&mut self, before: &[String], tree: &UseTree) {
-        let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
-        match tree {
-            UseTree::Path(path) => self.tree(&with(&path.ident), &path.tree),
-            UseTree::Name(name) => self.path(&with(&name.ident)),
-            UseTree::Rename(rename) => self.path(&with(&rename.ident)),
-            UseTree::Glob(_) => self.path(before),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree)),
-        }
-    }
 }
 
 impl<'ast> Visit<'ast> for Reader {
@@ -53,7 +104,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if !is_test(&item.attrs) {
-            self.tree(&[], &item.tree);
+            imports(&[], &item.tree).iter().for_each(|(path, _)| self.path(path));
         }
     }
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -84,15 +135,6 @@ fn modules_of(file: &str) -> Vec<String> {
         [within @ .., last] if last == "mod" => within.to_vec(),
         within => within.to_vec(),
     }
-}
-
-/// Adds what a file's paths lead to, where `file` is its path below `src`.
-fn read(modules: &mut Modules, file: &str, source: &str) {
-    let within = modules_of(file);
-    let Some(top) = within.first().cloned() else { return };
-    let mut reader = Reader { within, named: BTreeSet::new() };
-    reader.visit_file(&syn::parse_file(source).unwrap());
-    modules.entry(top).or_default().extend(reader.named);
 }
 
 /// The modules that are reached from one over a path or more.
@@ -126,16 +168,16 @@ fn circles(modules: &Modules) -> BTreeSet<String> {
 
 #[test]
 fn no_modules_know_each_other_in_circles() {
-    let mut crates: BTreeMap<String, Modules> = BTreeMap::new();
+    let mut crates: BTreeMap<String, CrateSources> = BTreeMap::new();
     crate::sources::each("", &[], |path, source| {
         if let Some((owner, file)) = path.to_str().unwrap().split_once("/src/") {
-            read(crates.entry(owner.to_owned()).or_default(), file, source);
+            crates.entry(owner.to_owned()).or_default().read(file, source);
         }
     });
-    let modules: usize = crates.values().map(BTreeMap::len).sum();
+    let modules: usize = crates.values().map(|sources| sources.modules.len()).sum();
     assert!(modules > 300, "{modules} modules were found");
-    let of = |(owner, modules): (&String, &Modules)| -> Vec<String> {
-        circles(modules).iter().map(|circle| format!("{owner}: {circle}")).collect()
+    let of = |(owner, sources): (&String, &CrateSources)| -> Vec<String> {
+        circles(&sources.resolved()).iter().map(|circle| format!("{owner}: {circle}")).collect()
     };
     assert_eq!(crates.iter().flat_map(of).collect::<Vec<_>>(), [""; 0]);
 }
@@ -143,9 +185,9 @@ fn no_modules_know_each_other_in_circles() {
 #[test]
 fn a_circle_is_found() {
     let known = |files: &[(&str, &str)]| {
-        let mut modules = Modules::new();
-        files.iter().for_each(|(file, source)| read(&mut modules, file, source));
-        circles(&modules).into_iter().collect::<Vec<_>>()
+        let mut sources = CrateSources::default();
+        files.iter().for_each(|(file, source)| sources.read(file, source));
+        circles(&sources.resolved()).into_iter().collect::<Vec<_>>()
     };
     let (lib, a) = (("lib.rs", "use crate::a::X;"), ("a.rs", "use crate::{b::Y, std as s};"));
     assert_eq!(known(&[lib, a, ("b.rs", "#[cfg(test)] use crate::a::X;")]), [""; 0]);
@@ -156,4 +198,8 @@ fn a_circle_is_found() {
         known(&[lib, a, ("b.rs", "fn f() { g!(crate::c::h) }"), ("c.rs", "use super::a;")]),
         ["a <-> b <-> c"]
     );
+    let exporting = ("lib.rs", "mod a; mod b; pub use a::{X, Z as W}; #[cfg(test)] pub use a::V;");
+    assert_eq!(known(&[exporting, a, ("b.rs", "use crate::{V, Z};")]), [""; 0]);
+    assert_eq!(known(&[exporting, a, ("b.rs", "use crate::X;")]), ["a <-> b"]);
+    assert_eq!(known(&[exporting, a, ("b.rs", "fn f() { super::W::new() }")]), ["a <-> b"]);
 }

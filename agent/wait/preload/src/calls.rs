@@ -31,7 +31,7 @@ fn to_timeval(time: Duration) -> timeval {
     }
 }
 
-/// The result of one try, whose failure is kept from being changed by what comes after it.
+/// The result of one try. The error is kept, since later calls change `errno`.
 struct Tried {
     result: isize,
     errno: c_int,

@@ -1,4 +1,4 @@
-//! The mode, from the environment, and what was done and what was not served.
+//! The mode, from the environment, and the counts of served and unserved waits.
 
 use ccplane_wait::Wake;
 use std::sync::OnceLock;

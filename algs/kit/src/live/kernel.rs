@@ -241,7 +241,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Notes what each flow uses of what it can reach: the most in one of some windows, if one is not enough.
+    /// Measures each flow's share of its reachable throughput. If one window is not enough, the best of several counts.
     fn phase(&mut self, name: &'static str, due: impl Fn(&Subject) -> (u64, u64)) -> Result<(), LiveError> {
         let mut most: Vec<Phase> = Vec::new();
         for window in 1..=WINDOWS {

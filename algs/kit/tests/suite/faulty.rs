@@ -68,14 +68,14 @@ fn rates_out_of_bounds() {
 }
 
 #[test]
-fn faults() {
+fn a_program_that_divides_by_zero_is_found() {
     let divides =
         "(def (Report (acked 0)) (x 0)) (when true (:= x (/ Cwnd Ack.packets_misordered)) (report))";
     assert!(matches!(violation(divides, |_| ()), Violation::Fault { operation: 1, faults: 1, .. }));
 }
 
 #[test]
-fn silence() {
+fn a_program_that_ceases_to_report_is_found() {
     let silent = "(def (Report (acked 0))) (when (== Report.acked 1) (report))";
     assert!(matches!(violation(silent, |_| ()), Violation::Silent { .. }));
 }
@@ -116,7 +116,7 @@ fn commands_that_name_nothing() {
 }
 
 #[test]
-fn panics() {
+fn an_algorithm_that_panics_is_found() {
     let failure = violation(SOUND, |_| panic!("a bug"));
     assert!(matches!(&failure, Violation::Unsteered { reason, .. } if reason.contains("a bug")), "{failure}");
 }

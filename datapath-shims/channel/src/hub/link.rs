@@ -84,8 +84,9 @@ impl PeerLink {
         Ok(self.send_datagram()?)
     }
 
-    /// Sends what `encode` writes as one datagram: now or not at all, and never before what waits. For what the next
-    /// one of its kind makes up for.
+    /// Sends the message that `encode` writes as one datagram, or drops it where there is no room or others wait.
+    ///
+    /// This is for messages that the next one of their kind replaces.
     pub(super) fn send(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
@@ -94,8 +95,9 @@ impl PeerLink {
         if self.flush() { Ok(self.send_buffer()?) } else { Err(SendError::Full.into()) }
     }
 
-    /// Sends what `encode` writes as one datagram: now, or after what waits and once there is room. For what the
-    /// datapath must not miss.
+    /// Sends the message that `encode` writes as one datagram, at once or after those that wait for room.
+    ///
+    /// This is for messages that the datapath must not miss.
     pub(super) fn send_surely(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
@@ -137,7 +139,7 @@ impl PeerLink {
         Ok(())
     }
 
-    /// Sends what waits, as far as there is room; true if nothing waits any more.
+    /// Sends waiting messages while there is room; returns true if none is left.
     #[inline]
     pub(super) fn flush(&mut self) -> bool {
         self.backlog.is_empty() || self.flush_backlog()

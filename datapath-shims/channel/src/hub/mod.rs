@@ -221,8 +221,8 @@ impl Hub {
         self.peers.get_mut(&id)
     }
 
-    /// Takes what waits in the rings and at most `max` waiting datagrams, received at `now_us`; appends who joined and
-    /// who left.
+    /// Takes the messages in the rings and at most `max` datagrams, received at `now_us`; appends the peers
+    /// that joined or left.
     pub fn receive(&mut self, max: usize, now_us: u64, changes: &mut Vec<Change>) -> usize {
         let mut taken = self.receive_rings();
         if self.rings.is_empty() {

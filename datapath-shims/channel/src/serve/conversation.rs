@@ -47,7 +47,7 @@ pub(super) enum EndReason {
     Decode(#[from] DecodeError),
 }
 
-/// A push whose slot was busy: it is tried again, and what came after it waits.
+/// A push to a busy slot: it is tried again, and later commands wait for it.
 #[derive(Debug)]
 struct Held {
     request: u32,
@@ -234,7 +234,7 @@ impl Conversation {
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting answers while there is room.
     #[inline]
     fn flush(&mut self) -> Result<(), EndReason> {
         let waits = !self.answers.is_empty() || self.listing.is_some();

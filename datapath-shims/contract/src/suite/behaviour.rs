@@ -55,7 +55,7 @@ type Outcome = Result<(), Broken>;
 
 type Run = fn(&mut Session) -> Outcome;
 
-/// Each case: its name and what it does.
+/// The name and the function of each case.
 const CASES: [(&str, Run); 12] = [
     ("a flow is announced and runs natively", announced),
     ("a program steers its flow", steered),
@@ -105,7 +105,7 @@ const PROGRESS_US: std::ops::Range<u64> = SECOND_US / 2..5 * SECOND_US / 2;
 const A: ProgramUid = ProgramUid(101);
 const B: ProgramUid = ProgramUid(102);
 
-/// Reports each ACK what its control registers are, and on the first one what they were.
+/// A program that reports its control registers on each ACK, and the first value of one of them.
 const ECHO: &str = "(def (Report (first 0) (a 0) (b 0) (cwnd 0)) (x 1) (y 1))
     (when (== Report.first 0) (:= Report.first x) (fallthrough))
     (when true (:= Report.a x) (:= Report.b y) (:= Report.cwnd Cwnd) (report))";

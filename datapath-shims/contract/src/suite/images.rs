@@ -11,7 +11,7 @@ use rand_core::RngCore;
 
 /// Widest hidden layers of most shapes, so that many fit into a test.
 const COMMON_WIDTH: u32 = 20;
-/// Largest weights: what a lane holds of one input, and what 16 bits do.
+/// Largest weights: the largest that a lane can hold for one input, and the largest of 16 bits.
 const MAX_WEIGHT: [i64; 2] = [8_256, 32_767];
 
 /// A shape with so many inputs, which are clamped to 1 to [`MAX_INPUTS`].

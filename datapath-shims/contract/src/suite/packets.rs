@@ -78,7 +78,7 @@ pub enum PacketDivergence {
     Effect { packet: usize, expected: Steered, found: Steered, stream: Box<PacketStream> },
 }
 
-/// Returns what each packet gets by the rules.
+/// Returns the decision that the reference makes for each packet.
 pub fn reference(program: &Program, stream: &PacketStream) -> Vec<Steered> {
     let mut vm: Option<ProgramState> = None;
     let mut in_force = Steered { priority: 0, path: stream.start_path, decided: false };

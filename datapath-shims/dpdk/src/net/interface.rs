@@ -81,7 +81,7 @@ pub struct Drops {
     pub no_route: u64,
     /// Datagrams longer than the link's MTU.
     pub too_long: u64,
-    /// Datagrams whose neighbour did not answer, or whose queue was too long.
+    /// Datagrams whose neighbour did not answer, or for whom too many waited already.
     pub unresolved: u64,
 }
 

@@ -116,7 +116,7 @@ struct Labels {
     /// The packet is a decision; the last one.
     decide: Label,
     last: Label,
-    /// The packet gets what was decided; it is left as it is.
+    /// The place where the packet gets the flow's decision, which stays as it is.
     apply: Label,
     out: Label,
 }

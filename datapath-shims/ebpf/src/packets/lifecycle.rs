@@ -40,8 +40,9 @@ pub fn packet_time(asm: &mut Asm) {
     asm.bind(known);
 }
 
-/// Emits the start of the flow whose first packet is in [`CTX`] and whose socket in [`TP`]; continues at `known` with what that flow's
-/// packets need, or at `out`.
+/// Emits the start of the flow whose first packet is in [`CTX`] and whose socket in [`TP`].
+///
+/// The code continues at `known`, with the registers of a known flow, or at `out`.
 pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [known, out]: [Label; 2]) {
     let sends = asm.label();
     asm.mov(R::R1, TP);

@@ -12,7 +12,7 @@ use ccplane_program::ir::MAX_PATHS;
 
 /// A path that no flow has measured for longer than this has no round-trip time, microseconds.
 pub const FRESH_US: i32 = 1_000_000;
-/// Base-2 logarithm of what a sample counts less than what was known before.
+/// The exponent of a new sample's weight in the moving averages, which is 2^-3.
 const SMOOTHING: i32 = 3;
 /// Least time between two measurements at acknowledgements, microseconds.
 const ROUND_TRIP_US: i32 = 500;

@@ -9,6 +9,7 @@ use crate::frame::Place;
 use crate::packet::MESSAGE_BYTES;
 use crate::service::Service;
 use crate::sockets::TURN;
+use ccplane_bpf::Link;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use ccplane_wait::{Step, Waiter, Wake};
 use std::io;
@@ -70,7 +71,7 @@ pub struct Xsk {
     out: usize,
     socket: OwnedFd,
     /// Dropping it takes the program off the interface.
-    _link: OwnedFd,
+    _link: Link,
 }
 
 /// Gives the kernel frames to receive to, as many as its ring has room for; it names a frame by its start.

@@ -3,7 +3,7 @@
 //! Rings are the kernel's (Documentation/networking/af_xdp.rst): each has one producer and one consumer, whose positions only grow.
 #![allow(unsafe_code)]
 
-use ccplane_bpf::{self as bpf, AttachTo, MapType, ProgType, XDP, XdpMode};
+use ccplane_bpf::{self as bpf, AttachTo, Link, MapType, ProgType, XDP, XdpMode};
 use ccplane_nn_codegen::asm::Insn;
 use std::ffi::c_void;
 use std::io;
@@ -33,8 +33,8 @@ pub fn load(program: &[Insn]) -> io::Result<OwnedFd> {
     bpf::prog_load(ProgType::Xdp, NAME, program, to).map_err(|refused| refused.errno)
 }
 
-/// Attaches a program to an interface for as long as what is returned is open.
-pub fn attach(program: &OwnedFd, interface: u32) -> io::Result<OwnedFd> {
+/// Attaches a program to an interface; dropping the link detaches it.
+pub fn attach(program: &OwnedFd, interface: u32) -> io::Result<Link> {
     bpf::link_xdp(program, interface, XdpMode::Any)
 }
 

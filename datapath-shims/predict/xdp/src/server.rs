@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
 use ccplane_bandit::integer::{MAX_ARMS, Weights};
-use ccplane_bpf::{self as bpf, AttachTo, F_MMAPABLE, MapType, ProgType, Shared, XDP, XdpMode, XdpRun};
+use ccplane_bpf::{self as bpf, AttachTo, F_MMAPABLE, Link, MapType, ProgType, Shared, XDP, XdpMode, XdpRun};
 use ccplane_infer::Shape;
 use ccplane_infer::image::{CLIP_LIMIT, u32_at};
 use ccplane_nn_codegen::asm::{Asm, Insn};
@@ -71,7 +71,7 @@ pub struct XdpServer {
 /// A program at a device, which it leaves when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Attachment {
-    _link: OwnedFd,
+    _link: Link,
 }
 
 impl XdpServer {

@@ -26,7 +26,7 @@ fn a_path_that_loses_repeats_and_reorders() {
 }
 
 #[test]
-fn runs_repeat() {
+fn the_same_seed_takes_the_same_time() {
     let (folder, _) = folder_with(MIB);
     let run = || {
         let link = Link { lost: 10, reordered: 50, ..Link::new(20, 10) };
@@ -222,7 +222,7 @@ fn a_wire_that_takes_no_datagram_any_more() {
 }
 
 #[test]
-fn nobody_answers() {
+fn a_connection_without_any_answer_times_out() {
     let (folder, _) = folder_with(1);
     let mut world = World::new(Link { lost: 1000, ..Link::new(20, 10) }, 1, None, folder.path());
     world.run(MINUTES, |_| false);

@@ -169,7 +169,7 @@ impl SimHosts {
         }
     }
 
-    /// Takes what an ACK told of a flow's path; `lost_packets`: what the flow has lost so far.
+    /// Updates the measures of a flow's path at an ACK; `lost_packets` is the flow's count of losses so far.
     pub(crate) fn on_ack(
         &mut self,
         index: FlowIndex,

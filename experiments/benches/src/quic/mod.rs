@@ -72,7 +72,7 @@ pub fn stock_gbit(control: QuinnControl) -> Result<(f64, Proof), BenchError> {
 const STOCK_CUBIC: (usize, &str) = (0, "stock quinn with its Cubic");
 const STOCK_NEWRENO: (usize, &str) = (1, "stock quinn with its NewReno");
 const DRIVER_NEWRENO: (usize, &str) = (3, "quinn's NewReno under our driver");
-/// A row of `tput.quic`: its name, whose goodput it is, and whose its baseline's.
+/// The rows of `tput.quic`: the name, the index of the goodput, and the baseline with its index.
 const ROWS: [(&str, usize, (usize, &str)); 6] = [
     ("tput.quic.reno", 4, STOCK_CUBIC),
     ("tput.quic.snapshot", 5, STOCK_CUBIC),

@@ -11,7 +11,6 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_runner::tcp_info::TcpInfo;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
@@ -37,9 +36,7 @@ pub struct Crowd {
 
 /// Lets this process open as many descriptors as it may.
 pub fn raise_limit() -> Result<(), BenchError> {
-    let (_, most) = context("read a limit", getrlimit(Resource::RLIMIT_NOFILE).map_err(Into::into))?;
-    let raised = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    context("raise the limit of open files", raised.map_err(Into::into))
+    context("raise the limit of open files", ccplane_files::raise_descriptor_limit())
 }
 
 /// Connects from the calling thread's namespace, under a congestion control.

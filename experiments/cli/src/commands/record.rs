@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// The longest wait between two looks at the clock, the signals and the command, milliseconds.
 const POLL_MS: u16 = 50;
-/// Flows whose sockets close with their process are told within this time.
+/// The time to wait for the end of flows whose sockets close with their process.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Largest recording that is read.
 const FILE: Bound = Bound { what: "a recording", bytes: 1 << 30 };

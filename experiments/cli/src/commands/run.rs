@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     finish(args, &plan, &ended)
 }
 
-/// A plan whose contenders say themselves where they run.
+/// The error for `--live` with a plan whose contenders name their datapaths.
 #[derive(Debug, thiserror::Error)]
 #[error("--live is for plans of fabrics: the contenders of other plans name their datapaths")]
 struct NotOfAFabric;

@@ -1,4 +1,4 @@
-//! Trainings whose networks learn from examples and not in an environment: what they refuse, and the files that they write.
+//! Trainings whose networks learn from examples instead of an environment: the refusals and the files that they write.
 
 use super::fabric::{FileError, write};
 use super::print_json;

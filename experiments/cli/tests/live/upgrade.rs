@@ -92,10 +92,10 @@ fn read_slowly(mut output: ChildStdout, began: Instant, stopped: &AtomicBool) ->
     arrived
 }
 
-/// Counts, until it is stopped, for how long the kernel's flow runs without its program.
+/// Counts for how long the kernel's flow runs without its program, until it is asked or dropped.
 struct NativeTime {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Duration>,
+    thread: Option<JoinHandle<Duration>>,
 }
 
 impl NativeTime {
@@ -118,12 +118,18 @@ impl NativeTime {
             }
             native
         });
-        NativeTime { stop, thread }
+        NativeTime { stop, thread: Some(thread) }
     }
 
-    fn total(self) -> Duration {
+    fn total(mut self) -> Duration {
         self.stop.store(true, Relaxed);
-        self.thread.join().unwrap()
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for NativeTime {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
     }
 }
 

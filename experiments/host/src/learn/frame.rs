@@ -1,4 +1,4 @@
-//! Measurements as a plain table: what was set, what came of it, and the counters beside it.
+//! Measurements as a plain table: the settings, the results, and the counters of the host.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

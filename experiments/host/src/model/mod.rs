@@ -292,7 +292,7 @@ mod tests {
 
     /// The application next to the device's node carries more than on the other one, and one queue less than four.
     #[test]
-    fn placement_matters() {
+    fn near_receivers_and_more_queues_are_faster() {
         for size in ["2x12", "2x16", "2x32"] {
             let host = host(size);
             let levels = &host.space().knobs()[0].levels;

@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn round_steps() {
+    fn ticks_are_round_numbers() {
         let ticks = |v: f64| Axis::covering(v).ticks();
         assert_eq!(ticks(24.0), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
         assert_eq!(ticks(97.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);

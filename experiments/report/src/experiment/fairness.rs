@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// A flow from `start_ms` to 20 s, whose throughput is what `bps` says of the time.
+    /// A flow from `start_ms` to 20 s, whose throughput at each time is `bps`.
     fn flow(start_ms: u64, bps: impl Fn(u64) -> u64) -> FlowResult {
         let t_ms: Vec<u64> = (start_ms / 100 + 1..=200).map(|i| i * 100).collect();
         let throughput_bps = t_ms.iter().map(|t| bps(*t)).collect();

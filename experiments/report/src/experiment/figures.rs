@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn metrics_are_as_computed_by_hand() {
         for (metric, expected, how) in [
             (
                 Metric::ThroughputDeviationBps,

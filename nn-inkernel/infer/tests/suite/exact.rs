@@ -174,7 +174,7 @@ fn the_worst_inputs_stay_in_their_lanes() {
 }
 
 #[test]
-fn goldens() {
+fn actions_are_the_golden_ones() {
     let golden = |bits, seed| {
         let mut rng = crate::support::rng(seed);
         let shape = Shape::new(bits, &[3, 5, 4, 1]).unwrap();

@@ -26,7 +26,7 @@ fn files_read_as_they_were_written() {
 
 /// The format is a promise: a change that alters these is a new format version.
 #[test]
-fn goldens() {
+fn hashes_and_actions_are_the_golden_ones() {
     let hash = |bits| snapshot(bits).hash().to_string();
     assert_eq!(hash(Bits::W8), "678c47c3f4505feaac9001b42c140a68b7b43f5053ffffd9227748effcdef536");
     assert_eq!(hash(Bits::W16), "3fad1ac23115cf586ef98b17991669f8f2a395650055662f543b41021081f304");

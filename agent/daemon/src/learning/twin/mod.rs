@@ -67,7 +67,7 @@ pub(crate) struct Twin {
     watch: Watch,
     /// Whether the path may be another than what was trained for: it is looked at once, when enough is known of it.
     is_unsure: bool,
-    /// Flows go back and forth between what was offered and what is deployed.
+    /// Whether flows alternate between the offered and the deployed policy.
     is_on_trial: bool,
     states: States,
     /// Preferences of live flows in percent, latest last; empty where the policy takes none.
@@ -87,7 +87,7 @@ pub(crate) struct Twin {
 }
 
 impl Twin {
-    /// Of flows of `algorithm`, which start with what `deployments` say.
+    /// Makes the learner of the flows of `algorithm`, which start with the policy of `deployments`.
     pub(super) fn new(
         algorithm: Arc<dyn Algorithm>,
         deployments: Deployments,
@@ -227,7 +227,7 @@ impl Twin {
         self.ready_at_us = self.now_us;
     }
 
-    /// Nothing more is to be learned for `path`: flows decide by what was, or it came to nothing for now.
+    /// Ends the training for `path`: its policy is deployed, or the training failed and is tried again later.
     fn settle(&mut self, path: Path, learned: bool) {
         let before = self.settled.filter(|s| covers(&s.path, &path)).map_or(0, |s| s.failed_trainings);
         let failed_trainings = if learned { 0 } else { (before + 1).min(MAX_RETRIES) };

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 /// By how much rewards may rise over [`Schedule::still`] comparisons where they stand still.
 const STILL_RISE: f64 = 0.01;
-/// By how much a policy may be worse than what ships on links that the path may change to; what it loses beyond that is taken off its
-/// gain, for the path may be like any of them next.
+/// The reward by which a policy may be worse than the shipped one on links to which the path may change. A larger loss is
+/// taken off its gain, since the path may become like any of them.
 const MOST_LOST: f64 = 0.02;
 /// Reward that a policy may cost on the path itself, where it saves at least [`LEAST_SAVED`] on the other links.
 const MOST_PREMIUM: f64 = 0.01;
@@ -92,7 +92,7 @@ pub(super) struct Schedule {
     pub(super) episode_steps: usize,
     /// Decisions that make an update.
     pub(super) update_steps: usize,
-    /// Links on which policies are compared, always the same.
+    /// The number of links on which policies are compared, always the same ones.
     pub(super) evaluations: u64,
     /// Updates between two comparisons.
     pub(super) evaluate_every: u64,
@@ -124,7 +124,7 @@ pub(super) enum TrainingError {
     Learner(#[from] LearnError),
 }
 
-/// Policies beside what is deployed.
+/// The policies with which the deployed one is compared.
 pub(super) struct Known {
     pub(super) shipped: Policy,
     /// Policies that might replace the deployed one.
@@ -151,7 +151,7 @@ pub(super) struct Training {
     general: Links,
     shipped: Policy,
     config: PpoConfig,
-    /// Policies that are to be compared with what is deployed before any is trained.
+    /// Policies that are compared with the deployed one before any is trained.
     others: Vec<Policy>,
     /// The number of policies beside the best of them that are still to be played.
     tries: u32,
@@ -227,8 +227,9 @@ impl Training {
         Ok(training)
     }
 
-    /// The next policy that is known is compared, or one episode simulated, and an update made when there are enough; what
-    /// came of it, once it has ended.
+    /// Compares the next known policy, or simulates one episode and updates the policy when there are enough.
+    ///
+    /// Returns the result at the end of the training.
     pub(super) fn turn(&mut self) -> Result<Option<Trained>, TrainingError> {
         if let Some(policy) = self.others.pop() {
             let found = self.judge(&policy, 0)?.mean();
@@ -394,7 +395,7 @@ impl Training {
         Ok(judge)
     }
 
-    /// Runs what `judge` judges on these links of one set; set 0 is what policies are chosen by.
+    /// Has `judge` play these links of one set; policies are chosen by set 0.
     fn play(&mut self, judge: &mut Judge, set: u64, links: std::ops::Range<u64>) -> Result<(), EnvError> {
         let before = judge.asked;
         for n in links {

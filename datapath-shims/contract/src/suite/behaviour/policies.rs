@@ -78,7 +78,7 @@ impl Session {
         Ok(flow)
     }
 
-    /// Waits until rows say that this snapshot decides.
+    /// Waits until rows show that this snapshot decides.
     fn decides(&mut self, what: &'static str, uid: u32) -> Outcome {
         let from = self.reports.len();
         self.wait_for(what, |s| s.reports[from..].iter().any(|r| r.values[UID_SEEN] == i64::from(uid)))

@@ -1,4 +1,4 @@
-//! Histories, policies, and what is deployed to their slots.
+//! Cases of histories, policies, and snapshots that are deployed to slots.
 
 use super::programs::{Draft, case};
 use super::{Case, CaseError, Observable};
@@ -16,7 +16,7 @@ const ASK: &str = "(def (Report (seen 0)) (x 0))
     (when true (history 2 x) (policy 0) (:= Report.seen Policy.action) (report))";
 
 impl Draft {
-    /// Slot 0, and what may be pushed to it.
+    /// Adds slot 0, and the networks that may be pushed to it.
     fn networks(mut self, networks: &[Linear]) -> Result<Draft, CaseError> {
         let error = |e: ShapeError| CaseError { name: self.name.to_owned(), reason: e.to_string() };
         self.slots = vec![(0, Linear::shape().map_err(error)?)];

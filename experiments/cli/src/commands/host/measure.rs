@@ -166,7 +166,7 @@ fn fastest(results: &Table) -> Cell {
     best.map_or_else(|| results.header.space.default_cell(), |((cell, _), _)| cell)
 }
 
-/// Writes what was asked for beside the results.
+/// Writes the further files that the options ask for.
 fn write_beside(args: &HostMeasureArgs, opened: &mut Opened, results: &Table) -> Result<(), Failure> {
     if let Some(path) = &args.csv {
         results.write_csv(File::create(path)?).map_err(Failure::runtime)?;

@@ -22,7 +22,7 @@ pub(super) enum Host {
     Model(Box<ModelHost>),
 }
 
-/// A host with what its measurements are said to be of.
+/// A host, with the header that its measurements get.
 pub(super) struct Opened {
     pub(super) host: Host,
     pub(super) header: TableHeader,
@@ -102,7 +102,7 @@ impl Opened {
         self.header.space.stack(cell, self.header.flows, &self.processors())
     }
 
-    /// Returns what runs where in a cell.
+    /// Returns the place of each process in a cell.
     pub(super) fn places(&self, cell: &Cell) -> Vec<Place> {
         let places = self.header.space.places(cell, self.header.flows, &self.processors());
         places.into_iter().map(|(name, processors)| Place { name, processors }).collect()
@@ -122,7 +122,7 @@ impl Opened {
         commands
     }
 
-    /// Says what would be done, without doing it.
+    /// Describes the changes and measurements without making them.
     pub(super) fn dry_run(&self) -> String {
         let (space, default) = (&self.header.space, self.header.space.default_cell());
         let mut text = format!(

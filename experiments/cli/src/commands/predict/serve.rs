@@ -183,7 +183,7 @@ fn choice(choice: &PredictChoice) -> Choice {
     }
 }
 
-/// Does what a server is not to wait for: keeps weights, looks for new predictors, says what happens.
+/// Does the slow work beside the server: it stores weights, looks for new predictors and logs events.
 fn attend(
     args: &PredictServeArgs,
     folder: &mut Folder,

@@ -14,7 +14,6 @@ use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Folder, PROTOCOL, Quota, Served, Server, Token, Writers};
 use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, Endpoint, Wire};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use std::io::{self, Write, stderr};
 use std::net::SocketAddr;
@@ -91,7 +90,10 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let config = Config { packets: steering.packets(), ..config(args) };
     let mut endpoint = Endpoint::new(wire, steering.control(), config);
     endpoint.serve(Some(tls));
-    raise_descriptors();
+    // Every file on its way takes a descriptor.
+    if let Err(error) = ccplane_files::raise_descriptor_limit() {
+        tracing::debug!(%error, "the limit of descriptors stays");
+    }
     powers.keep_only(Threads::All);
     let mut said = RequestLog::default();
     said.try_to(if args.steering.json {
@@ -155,15 +157,6 @@ fn writers(args: &QuicServeArgs) -> Result<Writers, Failure> {
     };
     let certificates: Result<_, _> = args.writer.iter().map(|text| text.parse()).collect();
     Ok(Writers { token, certificates: certificates.map_err(Failure::input)? })
-}
-
-/// Every file on its way takes a descriptor: as many as this process may have at all.
-fn raise_descriptors() {
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
-    {
-        tracing::debug!(%error, "the limit of descriptors stays");
-    }
 }
 
 /// A client opens a stream for each file, and sends nothing else.

@@ -121,7 +121,7 @@ fn read(path: &Path) -> Result<Snapshot, FileError> {
     read_file(path).map(|(_, snapshot)| snapshot)
 }
 
-/// A snapshot's bytes, and what they say.
+/// Reads a file and parses it as a snapshot; returns both.
 pub(super) fn read_file(path: &Path) -> Result<(Vec<u8>, Snapshot), FileError> {
     let bytes = ccplane_files::read(path, SNAPSHOT)?;
     let wrong = |source| FileError::Snapshot { path: path.to_owned(), source };

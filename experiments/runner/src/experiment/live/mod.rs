@@ -367,7 +367,7 @@ impl<'a, 'scope> LiveRun<'a, 'scope> {
         Ok(Mark { link: self.setup.test_path.stats(), cpu: cpu::now()? })
     }
 
-    /// Does what is due; whether nothing more is to be waited for. What breaks one lane leaves the others alone.
+    /// Does all that is due, and returns whether the lane is over. An error breaks this lane alone.
     fn turn(&mut self, elapsed: Duration) -> bool {
         if self.broken.is_none() {
             match self.progress(elapsed) {

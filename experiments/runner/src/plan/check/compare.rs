@@ -40,7 +40,7 @@ pub(in crate::plan) fn comparisons(
     Ok(comparisons)
 }
 
-/// Names of contenders: whose figures are compared with whose.
+/// Returns the pairs of contenders whose figures are compared.
 fn compared(
     field: &dyn Fn(&str) -> String,
     source: &CompareSource,

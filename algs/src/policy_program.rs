@@ -1,22 +1,21 @@
-//! An algorithm's program as the placements need it: what its policy sees, and its clauses to change.
+//! An algorithm's program in a form that others derive theirs from: its policy's inputs, and clauses that can change.
 
 use ccplane_program::lang::ast::{Decl, Source, Stmt, StmtKind};
 use ccplane_program::lang::parse;
 
-/// A program that asks one policy.
+/// The source of a fold program that asks one policy.
 #[derive(Clone, Debug)]
-pub struct Asking {
-    /// Its clauses and declarations.
+pub struct PolicyProgram {
     pub source: Source,
-    /// The slot that it asks.
+    /// The slot of its policy.
     pub slot: u8,
-    /// Its histories in order: intervals, and the registers of each as the program spells them.
+    /// Its histories in order: the number of intervals, and the registers of each as the program spells them.
     pub histories: Vec<(usize, Vec<String>)>,
 }
 
-impl Asking {
-    /// Reads a program; `None` if it is none, or asks no policy or several.
-    pub fn of(text: &str) -> Option<Asking> {
+impl PolicyProgram {
+    /// Parses a program; `None` if the text is none, or asks no policy or several.
+    pub fn of(text: &str) -> Option<PolicyProgram> {
         let source = parse(text).ok()?;
         let statements = || source.clauses.iter().flat_map(|clause| &clause.body);
         let mut slots = statements().filter_map(|s| match s.kind {
@@ -33,17 +32,18 @@ impl Asking {
         });
         let histories = histories.collect();
         drop(slots);
-        Some(Asking { slot, histories, source })
+        Some(PolicyProgram { slot, histories, source })
     }
 
-    /// Reads statements as they stand in a clause; `None` if they are none.
+    /// Parses the statements of a clause; `None` if the text is none.
     pub fn statements(text: &str) -> Option<Vec<Stmt>> {
         let parsed = parse(&format!("(def) (when true {text})")).ok()?;
         Some(parsed.clauses.into_iter().flat_map(|clause| clause.body).collect())
     }
 
-    /// Adds declarations and clauses, written as a program of their own; the clauses come before clause `at`. `None` if the text is
-    /// none.
+    /// Adds declarations and clauses, written as a program of their own; the clauses come before clause `at`.
+    ///
+    /// `None` if the text is no program.
     pub fn insert(&mut self, at: usize, text: &str) -> Option<()> {
         let added = parse(text).ok()?;
         self.source.decls.extend(added.decls);
@@ -52,14 +52,16 @@ impl Asking {
         Some(())
     }
 
-    /// Adds registers, written as in a program. `None` if they are none.
+    /// Declares registers, written as in a program; `None` if the text is none.
     pub fn declare(&mut self, registers: &str) -> Option<()> {
         let added = parse(&format!("(def {registers}) (when true (report))")).ok()?;
         self.source.decls.extend(added.decls);
         Some(())
     }
 
-    /// Replaces each statement that `of` says something about by those statements, or by none. `None` if they are no statements.
+    /// Replaces each statement by the text that `of` returns for it; an empty text removes it, and `None` keeps it.
+    ///
+    /// `None` if a text is no statements.
     pub fn replace(&mut self, mut of: impl FnMut(&StmtKind) -> Option<String>) -> Option<()> {
         for clause in &mut self.source.clauses {
             let mut body = Vec::with_capacity(clause.body.len());
@@ -68,7 +70,7 @@ impl Asking {
                     None => body.push(statement),
                     Some(text) if text.is_empty() => {}
                     Some(text) => {
-                        body.extend(Asking::statements(&text)?);
+                        body.extend(PolicyProgram::statements(&text)?);
                     }
                 }
             }
