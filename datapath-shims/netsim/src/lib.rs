@@ -42,6 +42,7 @@ pub use config::{
     Outage, PathConfig, Policer, QueueLimit, Reorder,
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
+pub use ingress::{Bursts, TokenBucket};
 pub use link::LinkStats;
 pub use network::{ACK_BYTES, MANY_FLOWS, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};
 pub use packet::{FlowIndex, MAX_ROUTES, PRIORITIES};

@@ -201,7 +201,7 @@ impl PublishedLinks {
             start_rate: Some(start_rate),
         };
         Scenario {
-            link: Link { phases: vec![phase], queue_packets: queue as usize },
+            link: Link::new(vec![phase], queue as usize),
             flows: vec![flow],
             cross: None,
             until_ns: until_ns(rtt_ns, max_steps),
@@ -246,7 +246,7 @@ impl RealLinks {
         });
         Scenario {
             flows: self.flows(rng, rate, rtt_ns, has_rival),
-            link: Link { phases, queue_packets: queue as usize },
+            link: Link::new(phases, queue as usize),
             cross,
             until_ns,
         }

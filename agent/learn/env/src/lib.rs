@@ -19,6 +19,7 @@ mod foresight;
 mod interval;
 mod link;
 mod measure;
+mod opportunities;
 pub mod recipe;
 mod scenario;
 pub mod spec;

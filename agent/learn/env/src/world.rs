@@ -111,7 +111,8 @@ struct LinkShare<'a> {
 
 impl<'a> LinkShare<'a> {
     fn new(scenario: &'a Scenario) -> LinkShare<'a> {
-        let most = scenario.link.phases.iter().map(|p| p.bytes_per_s).max().unwrap_or(0);
+        let link = &scenario.link;
+        let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);
         LinkShare { scenario, phase: 0, least: most / LEAST_LINK_SHARE, until_ns: 0 }
     }
 
@@ -124,7 +125,8 @@ impl<'a> LinkShare<'a> {
         let cross = self.scenario.cross.map_or(0, |c| {
             (u128::from(c.bytes_per_s) * u128::from(c.on_ns) / u128::from((c.on_ns + c.off_ns).max(1))) as u64
         });
-        let all = phases[self.phase].bytes_per_s.saturating_sub(cross).max(self.least);
+        let passed = self.scenario.link.passed_bytes_per_s(&phases[self.phase]);
+        let all = passed.saturating_sub(cross).max(self.least);
         let wire = all / flows.len().max(1) as u64;
         for (flow, setup) in flows.iter_mut().zip(&self.scenario.flows) {
             flow.link_bytes_per_s = wire * setup.mss_bytes / (setup.mss_bytes + HEADER_BYTES);

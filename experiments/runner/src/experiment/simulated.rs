@@ -27,7 +27,7 @@ use crate::sim::{self, OwnPath, SimChange, Simulated, Simulation, SimulationFlow
 /// Virtual time between two polls of the queue, microseconds.
 const POLL_EVERY_US: u64 = 1_000;
 /// Bytes that the emulator counts for a packet beside its IP length, as mahimahi does.
-const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
+pub const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
 /// Virtual time between two polls of the flows' states, as for live flows, microseconds.
 const STATES_EVERY_US: u64 = 100_000;
 /// Polls of the queue between two drawings of the progress, when Ctrl-C is noticed too.
@@ -202,16 +202,11 @@ fn simulated(link: &Link, emulated: bool) -> LinkConfig {
 }
 
 fn ingress(asked: &Impairments) -> Ingress {
-    let burst_loss = |burst: BurstLoss| {
-        let (to_bad_ppm, to_good_ppm) = burst.chances_ppm();
-        netsim::BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm: netsim::workload::PPM }
-    };
-    let policer = |p: Policer| netsim::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
     let reorder = netsim::Reorder { ppm: asked.reorder_ppm, hold_ns: asked.reorder_us * 1000 };
     Ingress {
         duplicate_ppm: asked.duplicate_ppm,
-        burst_loss: asked.burst_loss.map(burst_loss),
-        policer: asked.policer.map(policer),
+        burst_loss: asked.burst_loss.map(BurstLoss::simulated),
+        policer: asked.policer.map(Policer::simulated),
         jitter_ns: asked.jitter_us * 1000,
         reorder: (asked.reorder_ppm > 0).then_some(reorder),
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::workload::FlowSizes;
-use ccplane_netsim::{CrossConfig, CrossPattern};
+use ccplane_netsim::{self as netsim, CrossConfig, CrossPattern};
 use ccplane_results::{Comparison, Contender, Datapath, PaperFigure};
 
 use super::number::decimal;
@@ -179,6 +179,13 @@ impl BurstLoss {
         let begin = u64::from(end) * share / (1_000_000 - share);
         (begin as u32, end)
     }
+
+    /// Returns the two states as the simulated network takes them.
+    #[must_use]
+    pub fn simulated(self) -> netsim::BurstLoss {
+        let (to_bad_ppm, to_good_ppm) = self.chances_ppm();
+        netsim::BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm: netsim::workload::PPM }
+    }
 }
 
 /// Most of all packets that are lost in bursts.
@@ -191,6 +198,14 @@ pub struct Policer {
     pub bit_per_s: u64,
     /// The depth of its bucket, bytes.
     pub burst_bytes: u64,
+}
+
+impl Policer {
+    /// Returns the token bucket as the simulated network takes it.
+    #[must_use]
+    pub fn simulated(self) -> netsim::Policer {
+        netsim::Policer { bit_per_s: self.bit_per_s, burst_bytes: self.burst_bytes }
+    }
 }
 
 /// The media by which a direction of a link delivers.

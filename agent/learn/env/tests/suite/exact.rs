@@ -101,7 +101,7 @@ fn fast(path: Path, algorithm: &Arc<dyn Algorithm>, snapshot: Option<&Snapshot>,
         off_ns: off_ms * NS_PER_MS,
     });
     let scenario = Scenario {
-        link: Link { phases: vec![phase], queue_packets: path.queue },
+        link: Link::new(vec![phase], path.queue),
         flows: (0..path.flows as u64).map(flow).collect(),
         cross,
         until_ns: UNTIL_S * NS_PER_S,
