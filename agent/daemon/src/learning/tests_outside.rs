@@ -74,7 +74,7 @@ struct Process {
     slot: u8,
     folder: tempfile::TempDir,
     stream: Option<UnixStream>,
-    /// What it does, and when on the flows' clock, microseconds.
+    /// The process's deeds, each at its time on the flows' clock, microseconds.
     script: VecDeque<(u64, Act)>,
     reads: bool,
     incoming: Vec<u8>,
@@ -231,7 +231,7 @@ fn a_good_offer_is_tried_and_adopted() {
     assert!(played.delivered > without.delivered, "{} to {}", played.delivered, without.delivered);
 }
 
-/// It slows down where the shipped policy speeds up, within every bound: only flows can tell.
+/// A policy that slows down where the shipped one speeds up is within every bound: only flows can tell.
 #[test]
 fn a_harmful_offer_is_tried_and_rolled_back() {
     let played = play(0, 1, 200, vec![(0, Act::Connects), (20 * S, offer(&times(-1.0)))]);

@@ -1,8 +1,8 @@
 //! The bottleneck: a first-in-first-out queue before a link whose rate changes on a schedule.
 //!
 //! Nothing is simulated that can be computed: when a packet leaves follows from when the one before it left (Lindley's
-//! recursion), also across changes of the rate and from one opportunity of a trace to the next. What is lost before the queue is lost by
-//! the simulated network's own processes.
+//! recursion). That holds across changes of the rate, and from one opportunity of a trace to the next. Burst losses and policers before
+//! the queue are the simulated network's own.
 
 use crate::opportunities::Opportunities;
 use ccplane_learn::Rng;

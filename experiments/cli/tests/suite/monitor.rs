@@ -149,7 +149,7 @@ fn the_web_page_is_served_to_this_machine_only() {
     );
 }
 
-/// This machine's browser; without one the check is skipped.
+/// The browser of this machine; without one the check is skipped.
 fn browser(check: &str) -> Option<&'static str> {
     const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
     let is_there =
@@ -245,7 +245,7 @@ fn trial(snapshot: &str, (verdict, text): (&str, &str), difference: f64, uncerta
     })
 }
 
-/// What a trial was decided on is drawn: the rewards, their difference with its interval, and the margin.
+/// The page draws what a trial was decided on: the rewards, their difference with its interval, and the margin.
 #[test]
 fn a_browser_shows_the_evidence_of_trials() {
     let Some(browser) = browser("a browser shows the evidence of trials") else { return };

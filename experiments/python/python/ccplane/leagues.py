@@ -37,8 +37,8 @@ def league(
         links: links of each family.
         set_name: `training` or `validation`.
         cores: cores of this machine to use; all unless given. A cluster has its own number.
-        ray: spread the links as tasks over Ray: the cluster that `RAY_ADDRESS` names, or this machine. The rows, and the bytes of `out`, are
-            those of a local run.
+        ray: spread the links as tasks over Ray: the cluster that `RAY_ADDRESS` names, or this machine. The rows, and the bytes of
+            `out`, are those of a local run.
         traces: the folder of recorded traces.
         out: a file for the results, one line for each row, as `ccplane league` writes it.
     """

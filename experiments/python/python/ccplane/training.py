@@ -25,8 +25,8 @@ A recipe is a TOML file::
     log_std = 0.7           # logarithm of the actions' deviation at first
 
 Whoever trains, the result is a policy file, `NAME.safetensors`, and its integers, `NAME.snapshot`, which an agent takes:
-`ccplane snapshot push`. One of MOCC by sb3 or rllib knows no preferences, so that an agent does not learn on from it. On a Ray cluster it is
-the same recipe, with the cluster's address in `RAY_ADDRESS`.
+`ccplane snapshot push`. One of MOCC by sb3 or rllib knows no preferences, so that an agent does not learn on from it. On a Ray
+cluster it is the same recipe, with the cluster's address in `RAY_ADDRESS`.
 """
 
 from __future__ import annotations
