@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench book screenshots evaluations fuzz sim soak packages deb deb-test upgrade-test static container loom nightly mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench book screenshots evaluations fuzz sim soak packages deb deb-test upgrade-test static container loom nightly retrain mahimahi torch trainers wheel module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -80,6 +80,9 @@ loom: ## what threads and processes share without locks, under every interleavin
 
 nightly: ## the shipped policies, trained anew by their recorded commands: the same bits, or which differ; learning on random links pays
 	@.ci/nightly
+
+retrain: ## aurora, mocc and aurora-lossy trained anew, judged on validation links, kept by the rule in algs/policies; RETRAIN_DIR (target/retrain)
+	@.ci/retrain $${RETRAIN_DIR:-target/retrain}
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
 	@.ci/mahimahi target/mahimahi

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_env::{ActionMap, Decider, Family, NoObserver, Prepared, RealLinks, run};
+use ccplane_env::{ActionMap, Decider, EnvError, Family, NoObserver, Prepared, RealLinks, run};
 use ccplane_infer::Model;
 use ccplane_learn::Policy;
 use ccplane_program::vm::{Decision, Knobs};
@@ -86,23 +86,26 @@ impl Ground {
     }
 
     /// Episodes from `seed` on, under the student or, without one, the teacher: what was met, and the mean reward.
+    ///
+    /// # Errors
+    /// A drawn link that is outside the simulator's limits, of which the family has none.
     pub(crate) fn walk(
         &self,
         teacher: &Teacher,
         student: Option<&Student>,
         seeds: std::ops::Range<u64>,
         steps: usize,
-    ) -> (Vec<Sample>, f64) {
+    ) -> Result<(Vec<Sample>, f64), EnvError> {
         let mut samples = Vec::new();
         let mut rewards = (0.0, 0usize);
         for seed in seeds {
             let scenario = self.family.draw(seed, steps, true);
             let mut walker =
                 Walker { ground: self, teacher, student, flows: Vec::new(), samples: &mut samples, rewards };
-            run(&scenario, &self.algorithms, seed, steps, &mut walker, &mut NoObserver);
+            run(&scenario, &self.algorithms, seed, steps, &mut walker, &mut NoObserver)?;
             rewards = walker.rewards;
         }
-        (samples, rewards.0 / rewards.1.max(1) as f64)
+        Ok((samples, rewards.0 / rewards.1.max(1) as f64))
     }
 }
 

@@ -105,7 +105,7 @@ pub fn distill(
     for round in 0..config.rounds {
         let first = config.seed.wrapping_add((round * config.episodes) as u64);
         let seeds = first..first.wrapping_add(config.episodes as u64);
-        samples.extend(ground.walk(teacher, student.as_ref(), seeds, config.steps).0);
+        samples.extend(ground.walk(teacher, student.as_ref(), seeds, config.steps)?.0);
         if samples.is_empty() {
             return Err(DistillError::Silent { episodes: config.episodes });
         }
@@ -118,8 +118,8 @@ pub fn distill(
     })?;
     let held_out = config.seed ^ HELD_OUT;
     let seeds = || held_out..held_out.wrapping_add(config.episodes as u64);
-    let (met, student_reward) = ground.walk(teacher, Some(&student), seeds(), config.steps);
-    let (_, teacher_reward) = ground.walk(teacher, None, seeds(), config.steps);
+    let (met, student_reward) = ground.walk(teacher, Some(&student), seeds(), config.steps)?;
+    let (_, teacher_reward) = ground.walk(teacher, None, seeds(), config.steps)?;
     let report = Report {
         algorithm: name.to_owned(),
         leaves: student.leaves(),

@@ -127,9 +127,10 @@ fn the_program_decides_bit_for_bit_what_the_tree_decides() {
         // By time alone: the written program counts no decisions.
         scenario.until_ns = scenario.until_ns.min(10_000_000_000);
         let mut in_place = InPlace { student: &student, teacher: teacher(), flows: Vec::new() };
-        let asked = counts(run(&scenario, &asking, seed, usize::MAX, &mut in_place, &mut NoObserver));
+        let asked =
+            counts(run(&scenario, &asking, seed, usize::MAX, &mut in_place, &mut NoObserver).unwrap());
         let mut silent = InPlace { student: &student, teacher: teacher(), flows: Vec::new() };
-        let alone = counts(run(&scenario, &written, seed, usize::MAX, &mut silent, &mut NoObserver));
+        let alone = counts(run(&scenario, &written, seed, usize::MAX, &mut silent, &mut NoObserver).unwrap());
         assert_eq!(asked, alone, "seed {seed}");
         delivered += asked[0].0;
     }

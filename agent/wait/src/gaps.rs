@@ -91,7 +91,7 @@ fn low_ns(bin: usize) -> u64 {
     (SUBS as u64 + sub) << (power - SUB_BITS)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -189,7 +189,7 @@ fn open_to_all(path: &Path) -> io::Result<()> {
     std::fs::set_permissions(by_descriptor, Permissions::from_mode(SOCKET_MODE))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixDatagram;

@@ -1,9 +1,11 @@
 //! The module's C half as a process in user space: it runs scripts, and tells times and verdicts.
 //!
-//! The sources come with the crate and are compiled when a process starts, so that a build of the crate needs no C
+//! The sources come with the crate and are compiled at run time, so that a build of the crate needs no C
 //! compiler. Requests and answers are words; `user/main.c` is the other end.
 
+use std::fs::File;
 use std::io::{BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -147,6 +149,46 @@ pub struct TimedNetwork {
     pub results: Vec<Inference>,
 }
 
+/// The C half as a program, from which any number of processes start.
+#[derive(Debug)]
+pub struct Compiled {
+    // Its folder is gone, so nothing is left of it when this is.
+    program: File,
+}
+
+impl Compiled {
+    /// Compiles the C half.
+    ///
+    /// # Errors
+    /// `NoCompiler`, `Io`.
+    pub fn new(build: Build) -> Result<Compiled, UserError> {
+        let io = |doing| move |error| UserError::Io { doing, error };
+        let dir = tempfile::tempdir().map_err(io("make a folder for the interpreter"))?;
+        for (name, text) in SOURCES {
+            std::fs::write(dir.path().join(name), text).map_err(io("write the interpreter's sources"))?;
+        }
+        let program = compile(dir.path(), build)?;
+        Ok(Compiled { program: File::open(program).map_err(io("open the interpreter"))? })
+    }
+
+    /// Starts a process of it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn start(&self) -> Result<Interpreter, UserError> {
+        let mut child = Command::new(format!("/proc/self/fd/{}", self.program.as_raw_fd()))
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| UserError::Io { doing: "start the interpreter", error })?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(to), Some(from)) => Ok(Interpreter { child, to, from: BufReader::new(from) }),
+            _ => Err(UserError::Ended),
+        }
+    }
+}
+
 /// A running process of the C half.
 #[derive(Debug)]
 pub struct Interpreter {
@@ -161,22 +203,7 @@ impl Interpreter {
     /// # Errors
     /// `NoCompiler`, `Io`.
     pub fn start(build: Build) -> Result<Interpreter, UserError> {
-        let io = |doing| move |error| UserError::Io { doing, error };
-        let dir = tempfile::tempdir().map_err(io("make a folder for the interpreter"))?;
-        for (name, text) in SOURCES {
-            std::fs::write(dir.path().join(name), text).map_err(io("write the interpreter's sources"))?;
-        }
-        let program = compile(dir.path(), build)?;
-        let mut child = Command::new(program)
-            .env("ASAN_OPTIONS", "detect_leaks=0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(io("start the interpreter"))?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(to), Some(from)) => Ok(Interpreter { child, to, from: BufReader::new(from) }),
-            _ => Err(UserError::Ended),
-        }
+        Compiled::new(build)?.start()
     }
 
     /// Sends requests and returns the answers' words. The other end reads all before it answers.
@@ -368,10 +395,7 @@ fn compile(dir: &Path, build: Build) -> Result<std::path::PathBuf, UserError> {
             .current_dir(dir)
             .output();
         match made {
-            Ok(made) if made.status.success() => {
-                // The folder goes when this function's caller returns: a running program needs no name.
-                return Ok(program);
-            }
+            Ok(made) if made.status.success() => return Ok(program),
             Ok(made) => said = String::from_utf8_lossy(&made.stderr).into_owned(),
             Err(error) => said = format!("{compiler}: {error}"),
         }

@@ -38,11 +38,12 @@ pub(crate) enum IngressOutcome {
 
 impl Processes {
     pub(crate) fn new(config: &Ingress, seed: u64, index: usize) -> Processes {
-        let stream = |process| stream(seed, process, index);
+        let stream =
+            |process: u64| Random::new(seed, INGRESS_STREAM + process * STREAMS_OF_PROCESS + index as u64);
         let hold = config.reorder.map(|r| (Chance::new(r.ppm, stream(2)), r.hold_ns));
         Processes {
             duplicate: Chance::new(config.duplicate_ppm, stream(0)),
-            bursts: config.burst_loss.map(|burst| Bursts::new(burst, seed, index)),
+            bursts: config.burst_loss.map(|burst| Bursts::new(burst, stream(1))),
             bucket: config.policer.map(TokenBucket::new),
             jitter: (config.jitter_ns > 0).then(|| (config.jitter_ns, stream(3))),
             hold,
@@ -72,11 +73,6 @@ impl Processes {
     }
 }
 
-/// Returns the random numbers of one process of one link.
-fn stream(seed: u64, process: u64, index: usize) -> Random {
-    Random::new(seed, INGRESS_STREAM + process * STREAMS_OF_PROCESS + index as u64)
-}
-
 struct Chance {
     /// The probability in 2^-32.
     threshold: u64,
@@ -103,9 +99,8 @@ fn strikes(threshold: u64, random: &mut Random) -> bool {
     threshold > 0 && u64::from(random.share()) < threshold
 }
 
-/// Gilbert's and Elliott's two states of one link, which begins in the good one.
-#[derive(Clone, Debug)]
-pub struct Bursts {
+/// Gilbert's and Elliott's two states; it begins good.
+struct Bursts {
     /// Good, bad: the chances to leave the state and to lose a packet in it, of 2^32.
     states: [(u64, u64); 2],
     bad: bool,
@@ -113,16 +108,14 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Prepares the losses of link `index` in a network of this seed; `burst` must have passed its check.
-    pub fn new(burst: BurstLoss, seed: u64, index: usize) -> Bursts {
+    fn new(burst: BurstLoss, random: Random) -> Bursts {
         let BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm, loss_bad_ppm } = burst;
         let good = (threshold(to_bad_ppm), threshold(loss_good_ppm));
         let bad = (threshold(to_good_ppm), threshold(loss_bad_ppm));
-        Bursts { states: [good, bad], bad: false, random: stream(seed, 1, index) }
+        Bursts { states: [good, bad], bad: false, random }
     }
 
-    /// Returns whether the next packet is lost.
-    pub fn strike(&mut self) -> bool {
+    fn strike(&mut self) -> bool {
         let (leave, lose) = self.states[usize::from(self.bad)];
         let lost = strikes(lose, &mut self.random);
         self.bad ^= strikes(leave, &mut self.random);
@@ -131,8 +124,7 @@ impl Bursts {
 }
 
 /// A bucket of tokens in units of a bit times a nanosecond, so that no rounding adds up; it begins full.
-#[derive(Clone, Debug)]
-pub struct TokenBucket {
+struct TokenBucket {
     bit_per_s: u64,
     size: u64,
     tokens: u64,
@@ -140,15 +132,13 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Fills a bucket; `policer` must have passed its check.
-    pub fn new(policer: Policer) -> TokenBucket {
+    fn new(policer: Policer) -> TokenBucket {
         // At most 2^30 bytes * 8 * 10^9: below 2^63.
         let size = policer.burst_bytes * BITS_NS_PER_BYTE;
         TokenBucket { bit_per_s: policer.bit_per_s, size, tokens: size, filled_ns: 0 }
     }
 
-    /// Returns whether a packet passes that comes now; calls come in order of time.
-    pub fn passes(&mut self, now_ns: u64, bytes: u64) -> bool {
+    fn passes(&mut self, now_ns: u64, bytes: u64) -> bool {
         let gained = (now_ns - self.filled_ns).saturating_mul(self.bit_per_s);
         self.filled_ns = now_ns;
         self.tokens = self.tokens.saturating_add(gained).min(self.size);

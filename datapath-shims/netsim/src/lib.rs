@@ -39,10 +39,9 @@ pub mod workload;
 
 pub use config::{
     Acks, BurstLoss, Capacity, ConfigError, Discipline, Ingress, LinkChange, LinkConfig, MAX_ACK_EVERY,
-    Outage, PathConfig, Policer, QueueLimit, Reorder,
+    MAX_QUEUE_PACKETS, Outage, PathConfig, Policer, QueueLimit, Reorder,
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
-pub use ingress::{Bursts, TokenBucket};
 pub use link::LinkStats;
 pub use network::{ACK_BYTES, MANY_FLOWS, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};
 pub use packet::{FlowIndex, MAX_ROUTES, PRIORITIES};

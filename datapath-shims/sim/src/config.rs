@@ -16,7 +16,7 @@ const MAX_BATCH_US: u64 = 60_000_000;
 const MAX_AGENT_LATENCY_US: u64 = 60_000_000;
 
 /// Bytes of IPv4 and TCP headers, with the timestamp option.
-pub(crate) const HEADER_BYTES: u32 = 52;
+pub const HEADER_BYTES: u32 = 52;
 /// Payload of a full segment on Ethernet, with the timestamp option.
 const ETHERNET_MSS_BYTES: u32 = 1448;
 /// Window at a flow's start (RFC 6928).
@@ -176,6 +176,13 @@ impl FlowConfig {
             remote: address(2, 5001),
             cgroup: None,
         }
+    }
+
+    /// Returns the flow's path with a receiver that acknowledges as the flow's stack lets it.
+    pub fn network_path(&self) -> PathConfig {
+        let mut path = self.path.clone();
+        path.acks.compress |= self.stack != Stack::Segments;
+        path
     }
 
     pub(crate) fn check(&self) -> Result<(), SimError> {

@@ -1,9 +1,10 @@
 //! The datapath: a network, its flows, the installed programs, and the channel to the agent.
 
 use crate::channel::Channel;
-use crate::config::{FlowConfig, SimConfig, SimError, Source, Stack, check_mss};
-use crate::flow::{Invoked, LOSS_TIMER, Out, Sample, SimFlow};
+use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
+use crate::flow::{Invoked, Out, Sample, SimFlow};
 use crate::hosts::{PathSample, SimHosts};
+use crate::transport::LOSS_TIMER;
 use ccplane_contract::SlotTable;
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
@@ -107,7 +108,7 @@ impl SimDatapath {
     pub fn add_flow(&mut self, config: &FlowConfig) -> Result<FlowId, SimError> {
         config.check()?;
         let mut config = FlowConfig { start_us: config.start_us.max(self.now_us()), ..config.clone() };
-        config.path.acks.compress |= config.stack != Stack::Segments;
+        config.path = config.network_path();
         let index = self.net.add_flow(&config.path)?;
         self.flows.push(SimFlow::new(index, &config));
         if let Some(hosts) = &mut self.hosts {

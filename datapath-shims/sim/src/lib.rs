@@ -18,6 +18,9 @@
 //! acknowledges at once what ends a train with PSH, and each segment by which its window grows. That decides what a
 //! slow way back lets through.
 //!
+//! [`Transport`] is a flow's sender without the datapath around it. Whoever drives it over such a network, as the environments that
+//! policies are trained in do, has the datapath's own flows, bit for bit.
+//!
 //! Left out, and of no consequence to what `experiments/runner/tests/validation` compares with the kernel: undo of spurious recoveries, receive
 //! windows as a limit, a receiver's joining of segments that arrive at the same time.
 #![forbid(unsafe_code)]
@@ -34,9 +37,12 @@ mod reduction;
 mod rtt;
 mod sender;
 mod trains;
+mod transport;
 
-pub use config::{FlowConfig, HostsConfig, Native, Pacing, SimConfig, SimError, Source, Stack};
+pub use config::{FlowConfig, HEADER_BYTES, HostsConfig, Native, Pacing, SimConfig, SimError, Source, Stack};
 pub use datapath::{SimDatapath, Wake};
 pub use executor::SimExecutor;
 pub use flow::Sample;
 pub use hosts::SimHosts;
+pub use sender::{Acked, Expired};
+pub use transport::{Carrier, Deadlines, Departure, LOSS_TIMER, Transport, Wanted};

@@ -25,34 +25,36 @@ pub(crate) enum Recovery {
 
 /// The changes that one ACK made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Acked {
+pub struct Acked {
     /// Payload bytes by which the in-order stream grew, as the kernel's `tp->bytes_acked`: what was delivered
     /// out of order counts when its hole is filled.
-    pub(crate) in_order_bytes: u64,
+    pub in_order_bytes: u64,
     /// Packets delivered in order. Each packet counts once, here or among the misordered ones.
-    pub(crate) in_order_packets: u64,
-    /// Delivered with a hole before them.
-    pub(crate) misordered_packets: u64,
-    pub(crate) misordered_bytes: u64,
+    pub in_order_packets: u64,
+    /// Packets delivered with a hole before them.
+    pub misordered_packets: u64,
+    pub misordered_bytes: u64,
     /// Packets marked lost since the last ACK, by this one or by a timer.
-    pub(crate) lost_packets: u64,
-    pub(crate) marked_packets: u64,
-    pub(crate) marked_bytes: u64,
+    pub lost_packets: u64,
+    pub marked_packets: u64,
+    pub marked_bytes: u64,
     /// RTT of the packet sent last, nanoseconds; none if only forgotten transmissions were delivered.
-    pub(crate) rtt_ns: Option<u64>,
+    pub rtt_ns: Option<u64>,
     /// Whether this is the first ACK since the retransmission timer expired.
-    pub(crate) was_timeout: bool,
+    pub was_timeout: bool,
 }
 
 impl Acked {
-    pub(crate) fn packets(&self) -> u64 {
+    /// Returns the packets delivered, in order or not.
+    #[inline]
+    pub fn packets(&self) -> u64 {
         self.in_order_packets + self.misordered_packets
     }
 }
 
 /// The result of an expiry of the loss timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Expired {
+pub enum Expired {
     Nothing,
     /// Packets were overdue and are marked lost.
     Losses,
@@ -326,6 +328,11 @@ impl Sender {
     /// When the oldest segment in flight left, by its latest transmission.
     pub(crate) fn oldest_sent_ns(&self) -> Option<u64> {
         self.transmissions.iter().find(|t| t.in_flight).map(|t| t.stamp.sent_ns)
+    }
+
+    /// The number of the oldest transmission that is neither delivered nor lost; that of the next one where there is none.
+    pub(crate) fn oldest_transmission(&self) -> u64 {
+        self.first_tx
     }
 
     /// Whether all that was sent has arrived.

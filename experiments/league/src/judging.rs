@@ -395,13 +395,13 @@ mod tests {
 
     #[test]
     fn a_network_learns_to_tell_rivals_and_cores_do_not_matter() {
-        let train = |links, cores| {
-            let fit = ImitateConfig { epochs: 30, ..ImitateConfig::default() };
+        let train = |links, epochs, cores| {
+            let fit = ImitateConfig { epochs, ..ImitateConfig::default() };
             let config = JudgingConfig { links, rounds: 2, fit, ..JudgingConfig::default() };
             let provenance = ccplane_learn::Provenance::default();
             judging(&config, &provenance, &Traces::default(), cores, None, &|_, _| {}).unwrap()
         };
-        let judged = train(4, 2);
+        let judged = train(4, 30, 2);
         let share = |rivals| {
             let counts =
                 judged.counts.iter().filter(|((family, yes), _)| *family != "beside-bbr" && *yes == rivals);
@@ -413,7 +413,7 @@ mod tests {
         let (there, not) = (share(true), share(false));
         eprintln!("right where rivals are: {there:.2}, where none are: {not:.2}");
         assert!(there > 0.5 && not > 0.8, "{there} {not}");
-        assert_eq!(train(1, 1).snapshot.to_bytes(), train(1, 2).snapshot.to_bytes());
+        assert_eq!(train(1, 2, 1).snapshot.to_bytes(), train(1, 2, 2).snapshot.to_bytes());
     }
 
     #[test]

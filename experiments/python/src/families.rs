@@ -1,18 +1,16 @@
 //! The league's drawn links as environments.
 //!
-//! Environments compute a queue where the league's simulator moves packets. They know rates that change, traces, losses alone and in
-//! bursts, policers, delays that change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by
-//! their names: those whose packets overtake or wait for each other before the queue, whose way back limits, or whose flows end.
+//! Environments have one bottleneck of the league's simulator. They know rates that change, traces, all impairments, delays that
+//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names: those
+//! whose way back limits, or whose rivals end.
 
 use crate::error::refused;
 use crate::simulated::traces;
 use ccplane_alg::Algorithm;
-use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario};
+use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario, Stack};
 use ccplane_league::{Family, Link, Set};
 use ccplane_runner::experiment::TUN_HEADER_BYTES;
-use ccplane_runner::plan::{
-    BurstLoss, Discipline, Impairments, Link as PlanLink, Medium, Plan, Policer, Scenario as Planned, Traffic,
-};
+use ccplane_runner::plan::{Discipline, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
 use serde::Deserialize;
@@ -128,7 +126,7 @@ fn flow(delay_ns: u64) -> FlowSetup {
         delay_ns,
         mss_bytes: MSS_BYTES,
         ack_every: 2,
-        bursts: true,
+        stack: Stack::Steered,
         start_rate: None,
     }
 }
@@ -146,12 +144,8 @@ fn learners(planned: &Planned) -> Result<Vec<FlowSetup>, &'static str> {
     Ok((0..flows).map(one).collect())
 }
 
-/// The environment's link of a plan's, which tells its rate until `until_ns`.
+/// The environment's link of a plan's; phases of a trace tell its rate until `until_ns`.
 fn bottleneck(link: &PlanLink, until_ns: u64) -> Result<EnvLink, &'static str> {
-    let Impairments { burst_loss, jitter_us, reorder_ppm, duplicate_ppm, policer, .. } = link.impairments;
-    if jitter_us + u64::from(reorder_ppm) + u64::from(duplicate_ppm) > 0 {
-        return Err("jitter, packets that come twice or late");
-    }
     if !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0 {
         return Err("a way back that limits");
     }
@@ -160,25 +154,21 @@ fn bottleneck(link: &PlanLink, until_ns: u64) -> Result<EnvLink, &'static str> {
     }
     let queue = link.queue.packets.ok_or("a queue without a limit in packets")?;
     let queue_packets = (queue as usize).max(LEAST_QUEUE_PACKETS);
-    let like = phase(link, 0, 0);
     let shape = match &link.medium {
         Medium::Trace { .. } if !link.changes.is_empty() => return Err("a trace on a link that changes"),
-        Medium::Trace { trace, .. } => EnvLink::of_trace(trace.clone(), queue_packets, like, until_ns),
+        Medium::Trace { trace, .. } => {
+            EnvLink::of_trace(trace.clone(), queue_packets, phase(link, 0, 0), until_ns)
+        }
         Medium::Rate(_) => EnvLink::new(phases(link)?, queue_packets),
         Medium::Veth | Medium::Unlimited => return Err("no limit of its rate"),
     };
-    Ok(EnvLink {
-        overhead_bytes: TUN_HEADER_BYTES.into(),
-        burst_loss: burst_loss.map(BurstLoss::simulated),
-        policer: policer.map(Policer::simulated),
-        ..shape
-    })
+    Ok(EnvLink { overhead_bytes: TUN_HEADER_BYTES, ingress: link.impairments.simulated(), ..shape })
 }
 
 /// A link's phases: its start, and its changes.
 fn phases(link: &PlanLink) -> Result<Vec<Phase>, &'static str> {
     let times = std::iter::once(0).chain(link.changes.iter().map(|change| change.at_ms));
-    let of = |at_ms| {
+    let of = |at_ms: u64| {
         let Medium::Rate(bit_per_s) = link.at(at_ms).medium else { return Err("a medium that changes") };
         Ok(phase(link, at_ms, bit_per_s / 8))
     };
@@ -189,12 +179,7 @@ fn phases(link: &PlanLink) -> Result<Vec<Phase>, &'static str> {
 fn phase(link: &PlanLink, at_ms: u64, bytes_per_s: u64) -> Phase {
     let now = link.at(at_ms);
     let added_us = 2 * now.delay_us.saturating_sub(least_delay_us(link));
-    Phase {
-        from_ns: at_ms * NS_PER_MS,
-        bytes_per_s,
-        delay_ns: added_us * NS_PER_US,
-        loss_q32: u32::try_from(u64::from(now.loss_ppm) * (1 << 32) / 1_000_000).unwrap_or(u32::MAX),
-    }
+    Phase { from_ns: at_ms * NS_PER_MS, bytes_per_s, delay_ns: added_us * NS_PER_US, loss_ppm: now.loss_ppm }
 }
 
 /// The shortest way that a link ever has, one way.

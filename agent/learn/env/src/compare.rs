@@ -1,7 +1,6 @@
 //! Algorithms on the same links.
 
-use crate::link::Bottleneck;
-use crate::{Decider, Measured, Prepared, Rtts, Scenario, run};
+use crate::{Decider, EnvError, Measured, Prepared, Rtts, Scenario, run};
 use ccplane_program::vm::{Decision, Knobs};
 
 /// Wire over payload bytes of a full packet.
@@ -35,29 +34,32 @@ pub struct Outcome {
 }
 
 /// Runs `scenario` and says what came of it.
+///
+/// # Errors
+/// As [`run`].
 pub fn outcome<D: Decider + ?Sized>(
     scenario: &Scenario,
     algorithms: &[Prepared],
     seed: u64,
     decider: &mut D,
-) -> Outcome {
+) -> Result<Outcome, EnvError> {
     let from_ns = scenario.until_ns / 5;
     let mut rtts = Rtts::from(from_ns);
-    let measured: Vec<Measured> = run(scenario, algorithms, seed, usize::MAX, decider, &mut rtts);
-    let capacity = Bottleneck::capacity_bytes(&scenario.link, from_ns, scenario.until_ns) as f64;
+    let measured: Vec<Measured> = run(scenario, algorithms, seed, usize::MAX, decider, &mut rtts)?;
+    let capacity = scenario.link.capacity_bytes(from_ns, scenario.until_ns) as f64;
     let shares: Vec<f64> = (0..scenario.flows.len())
         .map(|n| (rtts.packets(n) * WIRE_BYTES) as f64 / capacity.max(1.0))
         .collect();
     let delay_ns = scenario.flows[0].delay_ns as f64;
     let (delivered, lost) = measured.iter().fold((0, 0), |(d, l), m| (d + m.delivered, l + m.lost));
-    Outcome {
+    Ok(Outcome {
         used: shares.iter().sum(),
         share: shares.first().copied().unwrap_or(0.0),
         rtt_ratio: rtts.mean_ns(0) as f64 / delay_ns,
         queue_p95_ms: (rtts.percentile_ns(0, 95) as f64 - delay_ns).max(0.0) / 1e6,
         loss: lost as f64 / ((delivered + lost) as f64).max(1.0),
         jain: jain(&shares),
-    }
+    })
 }
 
 /// Jain's index: 1 where all have the same, one over their number where one has all. `None` of fewer than two.

@@ -50,7 +50,7 @@ impl Links {
     /// and, from 1 on, `rivals`.
     ///
     /// # Errors
-    /// A rival's programs; no scenarios, or one that names another algorithm.
+    /// A rival's programs; no scenarios, or one that names another algorithm or is outside the simulator's limits.
     pub fn on(self, scenarios: Vec<Scenario>, rivals: Vec<Arc<dyn Algorithm>>) -> Result<Links, EnvError> {
         let learner = self.algorithms.into_iter().next().map(Ok);
         let algorithms: Vec<Prepared> =
@@ -60,6 +60,7 @@ impl Links {
         if found >= known {
             return Err(EnvError::Algorithm { found, known });
         }
+        scenarios.iter().try_for_each(Scenario::check)?;
         Ok(Links { given: Some(scenarios.into()), algorithms, ..self })
     }
 
@@ -116,7 +117,8 @@ impl Environment for Links {
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {
         let scenario = self.draw(seed, max_steps);
         let mut learning = Learning::new(&self.spec, actor);
-        run(&scenario, &self.algorithms, seed, max_steps, &mut learning, &mut NoObserver);
+        // Nothing is refused here: given scenarios were checked, and a family's ranges are within the simulator's.
+        let _ = run(&scenario, &self.algorithms, seed, max_steps, &mut learning, &mut NoObserver);
     }
 }
 

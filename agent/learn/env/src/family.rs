@@ -1,9 +1,10 @@
 //! Families of links that policies are trained on.
 
 use crate::link::NS_PER_S;
-use crate::{EnvError, FlowSetup, Link, OnOff, Phase, Scenario};
+use crate::{EnvError, FlowSetup, Link, OnOff, Phase, Scenario, Stack};
 use ccplane_learn::Rng;
 use ccplane_learn::math::{exp, ln};
+use ccplane_netsim::MAX_QUEUE_PACKETS;
 use serde::{Deserialize, Serialize};
 
 /// Wire bytes of a full packet.
@@ -166,8 +167,8 @@ fn until_ns(rtt_ns: u64, max_steps: usize) -> u64 {
     (rtt_ns * RTTS_PER_STEP).saturating_mul(max_steps as u64).saturating_add(EXTRA_S * NS_PER_S)
 }
 
-fn loss_q32(share: f64) -> u32 {
-    (share * 4_294_967_296.0) as u32
+fn loss_ppm(share: f64) -> u32 {
+    (share * 1e6).round() as u32
 }
 
 impl PublishedLinks {
@@ -189,7 +190,7 @@ impl PublishedLinks {
             from_ns: 0,
             bytes_per_s: (pps * WIRE_BYTES) as u64,
             delay_ns: 0,
-            loss_q32: loss_q32(loss),
+            loss_ppm: loss_ppm(loss),
         };
         let flow = FlowSetup {
             algorithm: 0,
@@ -197,7 +198,7 @@ impl PublishedLinks {
             delay_ns: rtt_ns,
             mss_bytes: MSS_BYTES,
             ack_every: 2,
-            bursts: false,
+            stack: Stack::Segments,
             start_rate: Some(start_rate),
         };
         Scenario {
@@ -234,10 +235,11 @@ impl RealLinks {
         let rate = self.rate_mbit.log_uniform(rng) * BYTES_PER_MBIT;
         let rtt_ns = (self.rtt_ms.log_uniform(rng) * 1e6) as u64;
         let bdp = rate * rtt_ns as f64 / 1e9 / WIRE_BYTES;
-        let queue = (self.queue_bdp.log_uniform(rng) * bdp).max(LEAST_QUEUE_PACKETS);
+        let queue =
+            (self.queue_bdp.log_uniform(rng) * bdp).clamp(LEAST_QUEUE_PACKETS, MAX_QUEUE_PACKETS.into());
         let loss = if rng.uniform() < self.lossy { self.loss.log_uniform(rng) } else { 0.0 };
         let until_ns = until_ns(rtt_ns, max_steps);
-        let first = Phase { from_ns: 0, bytes_per_s: rate as u64, delay_ns: 0, loss_q32: loss_q32(loss) };
+        let first = Phase { from_ns: 0, bytes_per_s: rate as u64, delay_ns: 0, loss_ppm: loss_ppm(loss) };
         let phases = self.phases(rng, first, rtt_ns, until_ns);
         let cross = (rng.uniform() < self.crossed).then(|| OnOff {
             bytes_per_s: (self.cross_rate.uniform(rng) * rate) as u64,
@@ -257,7 +259,9 @@ impl RealLinks {
             if rng.uniform() < self.shared { self.flows.log_uniform(rng).round() as usize } else { 1 };
         let rivals = usize::from(has_rival && rng.uniform() < self.rivals);
         let cold = rng.uniform() < self.cold;
-        let (bursts, ack_every) = (rng.uniform() < 0.5, [2, 2, 2, 1, 4][rng.below(5)]);
+        // Half of them as our kernel datapath sends, half as one that hands packets over one by one.
+        let stack = if rng.uniform() < 0.5 { Stack::Steered } else { Stack::Segments };
+        let ack_every = [2, 2, 2, 1, 4][rng.below(5)];
         let mut flow = |n: usize, algorithm| FlowSetup {
             algorithm,
             start_ns: if n == 0 { 0 } else { (rng.uniform() * 40.0 * rtt_ns as f64) as u64 },
@@ -265,7 +269,7 @@ impl RealLinks {
             delay_ns: if n == 0 { rtt_ns } else { (rtt_ns as f64 * (1.0 + 0.5 * rng.uniform())) as u64 },
             mss_bytes: MSS_BYTES,
             ack_every,
-            bursts,
+            stack,
             start_rate: cold.then(|| (Range(0.05, 2.0).log_uniform(rng) * rate / learners as f64) as u64),
         };
         let mut flows: Vec<FlowSetup> = (0..learners).map(|n| flow(n, 0)).collect();
@@ -324,6 +328,7 @@ mod tests {
         for seed in 0..400 {
             let s = real.draw(seed, 400, true);
             assert_eq!(s, real.draw(seed, 400, true));
+            assert!(s.check().is_ok(), "{s:?}");
             assert!(s.link.phases.iter().all(|p| (125_000..=25_000_000).contains(&p.bytes_per_s)));
             assert!(s.link.phases.windows(2).all(|w| w[0].from_ns < w[1].from_ns));
             assert!((5_000_000..=300_000_000).contains(&s.flows[0].delay_ns) && s.flows.len() <= 9);
@@ -331,8 +336,9 @@ mod tests {
             kinds[1] += usize::from(s.cross.is_some());
             kinds[2] += usize::from(s.flows.len() > 2);
             kinds[3] += usize::from(s.flows.iter().any(|f| f.algorithm == 1));
-            kinds[4] += usize::from(s.link.phases[0].loss_q32 > 0);
+            kinds[4] += usize::from(s.link.phases[0].loss_ppm > 0);
             let p = published.draw(seed, 400, true);
+            assert!(p.check().is_ok(), "{p:?}");
             assert!((150_000..=750_000).contains(&p.link.phases[0].bytes_per_s));
             assert!((100_000_000..=1_000_000_000).contains(&p.flows[0].delay_ns));
             assert!((2..=2982).contains(&p.link.queue_packets));

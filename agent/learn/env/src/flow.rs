@@ -2,28 +2,19 @@
 
 use crate::foresight::{Foresight, Shadow};
 use crate::interval::{Compiled, Interval};
-use crate::link::{Bottleneck, Fate, NS_PER_S};
-use crate::scenario::FlowSetup;
-use crate::transport::{Acked, Transit, Transport};
+use crate::scenario::{BOTTLENECK, FlowSetup};
 use crate::{Decider, EnvError};
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, Truth};
+use ccplane_netsim::{Delivery, FlowIndex, Network};
 use ccplane_program::compile;
 use ccplane_program::ir::MAX_REGS;
 use ccplane_program::vm::{self, Decision, Knobs, Policies};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use ccplane_sim::{Acked, Carrier, Departure, FlowConfig, HEADER_BYTES, Transport, Wanted};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of IPv4 and TCP headers, with the timestamp option.
-pub(crate) const HEADER_BYTES: u64 = 52;
-/// Congestion window that a flow starts with, packets (RFC 6928).
-const INITIAL_WINDOW: u64 = 10;
-/// The largest congestion window, packets.
-const MAX_WINDOW: u64 = 1 << 20;
-/// A paced sender lets so many microseconds of its rate leave at once, at least two packets (Linux, tcp_tso_autosize).
-const BURST_SHIFT: u32 = 10;
-const MAX_BURST: u64 = 44;
-/// The time of an event that never comes.
-const NEVER: u64 = u64::MAX;
+/// Application bytes written so far, of a flow that always has more to send.
+const BULK_BYTES: u64 = u64::MAX;
 /// Control register that an environment sets where a program has it.
 const START_RATE: &str = "start_rate";
 
@@ -94,22 +85,43 @@ pub(crate) struct EnvFlow<'a> {
     shadow: Option<Shadow>,
     control: Control,
     pub(crate) transport: Transport,
-    setup: &'a FlowSetup,
-    /// The number of its agent in the decider.
-    index: usize,
-    window: u64,
-    /// The time when the next packet may leave, and how many may.
-    paced_ns: u64,
-    gap_ns: u64,
-    burst: u64,
-    paced_rate: i64,
-    last_back_ns: u64,
+    mss_bytes: u32,
+    start_rate: Option<u64>,
+    /// The flow's number in the network, and that of its agent in the decider.
+    index: FlowIndex,
+    /// Round trip of the empty path when the flow starts, nanoseconds.
+    base_rtt_ns: u64,
+    /// Transmissions that the link lost at random, in order, of which the transport has not found out.
+    random: VecDeque<u64>,
+    /// Such losses found since the last report.
+    random_losses: u32,
     /// Rate of its bottleneck that is left to it, payload bytes per second.
-    pub(crate) link_bytes_per_s: u64,
-    /// The time when anything happens to it.
-    pub(crate) due_ns: u64,
-    send_ns: u64,
+    link_bytes_per_s: u64,
     pub(crate) counts: Counts,
+}
+
+/// One flow's way into the network, which notes what the link loses at random.
+struct Outlet<'a> {
+    net: &'a mut Network,
+    index: FlowIndex,
+    random: &'a mut VecDeque<u64>,
+}
+
+impl Outlet<'_> {
+    fn lost_packets(&self) -> u64 {
+        self.net.link_stats(BOTTLENECK).map_or(0, |link| link.lost)
+    }
+}
+
+impl Carrier for Outlet<'_> {
+    #[inline]
+    fn carry(&mut self, departure: &Departure) {
+        let before = self.lost_packets();
+        self.net.send(self.index, departure.segment());
+        if self.lost_packets() > before {
+            self.random.push_back(departure.tx);
+        }
+    }
 }
 
 /// Asks the decider as one agent.
@@ -135,56 +147,63 @@ impl<D: Decider + ?Sized, M: vm::Measured> Policies for Asking<'_, D, M> {
 impl<'a> EnvFlow<'a> {
     pub(crate) fn new(
         prepared: &'a Prepared,
-        setup: &'a FlowSetup,
-        index: usize,
+        setup: &FlowSetup,
+        config: &FlowConfig,
+        index: FlowIndex,
+        base_rtt_ns: u64,
         foresees: bool,
     ) -> EnvFlow<'a> {
-        let address = |host, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), port);
-        let cwnd_bytes = INITIAL_WINDOW * setup.mss_bytes;
+        let cwnd_bytes = u64::from(config.init_cwnd_packets) * u64::from(config.mss_bytes);
         let info = FlowInfo {
-            mss_bytes: setup.mss_bytes as u32,
+            mss_bytes: config.mss_bytes,
             init_cwnd_bytes: cwnd_bytes,
-            local: address(1, 40_000),
-            remote: address(2, 5001),
-            cgroup: None,
-            min_rtt_us: u32::try_from(setup.delay_ns / 1000).ok(),
+            local: config.local,
+            remote: config.remote,
+            cgroup: config.cgroup,
+            min_rtt_us: u32::try_from(base_rtt_ns / 1000).ok().filter(|us| *us != 0),
         };
         let mut control = Control::default();
         let agent = prepared.algorithm.flow(&info, &mut control);
         let shadow = foresees.then(|| Shadow::new(&prepared.algorithm, &info));
-        let mut flow = EnvFlow {
+        EnvFlow {
             compiled: &prepared.programs,
             running: 0,
             vm: vm::ProgramState::idle(cwnd_bytes as i64),
             agent,
             shadow,
             control,
-            transport: Transport::new(setup.mss_bytes, setup.ack_every),
-            setup,
+            transport: Transport::new(config),
+            mss_bytes: config.mss_bytes,
+            start_rate: setup.start_rate,
             index,
-            window: INITIAL_WINDOW,
-            paced_ns: 0,
-            gap_ns: 0,
-            burst: 1,
-            paced_rate: 0,
-            last_back_ns: 0,
+            base_rtt_ns,
+            random: VecDeque::new(),
+            random_losses: 0,
             link_bytes_per_s: 0,
-            due_ns: setup.start_ns,
-            send_ns: setup.start_ns,
             counts: Counts::default(),
-        };
-        flow.apply_requests(setup.start_ns);
-        flow
+        }
     }
 
-    /// Applies what its agent asked for.
+    /// Sets the flow's share of the link, which is given in wire bytes per second.
+    pub(crate) fn set_link_share(&mut self, wire_bytes_per_s: u64) {
+        let mss_bytes = u64::from(self.mss_bytes);
+        self.link_bytes_per_s = wire_bytes_per_s * mss_bytes / (mss_bytes + u64::from(HEADER_BYTES));
+    }
+
+    /// Starts the flow, whose handshake is over.
+    pub(crate) fn start(&mut self, net: &mut Network) {
+        self.transport.connected(self.base_rtt_ns);
+        self.transmit(net);
+    }
+
+    /// Applies what its agent has asked for, at the next ACK as in a datapath.
     fn apply_requests(&mut self, now_ns: u64) {
         for request in self.control.requests() {
             if let Some(name) = request.program {
                 self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
                 let compiled = &self.compiled[self.running];
                 self.vm.start(&compiled.program, (now_ns / 1000) as i64);
-                if let Some((reg, rate)) = compiled.start_rate.zip(self.setup.start_rate) {
+                if let Some((reg, rate)) = compiled.start_rate.zip(self.start_rate) {
                     self.vm.regs[usize::from(reg)] = rate as i64;
                 }
             }
@@ -200,77 +219,70 @@ impl<'a> EnvFlow<'a> {
         self.control.clear();
     }
 
-    /// Does what is due at its time. `Some` where an ACK came: its RTT, nanoseconds.
-    pub(crate) fn advance<D: Decider + ?Sized>(
+    /// Takes an ACK that tells of these segments, under the flow's program.
+    pub(crate) fn on_ack<D: Decider + ?Sized>(
         &mut self,
-        bottleneck: &mut Bottleneck<'_>,
+        now_ns: u64,
+        deliveries: &[Delivery],
         decider: &mut D,
-    ) -> Option<u64> {
-        let now_ns = self.due_ns;
-        let mut rtt_ns = None;
-        if self.transport.next_ns() <= now_ns {
-            match self.transport.on_time(now_ns) {
-                Some(acked) => {
-                    self.on_ack(now_ns, &acked, decider);
-                    rtt_ns = Some(acked.rtt_ns);
-                }
-                // A timeout: one packet, until an ACK comes.
-                None => self.window = 1,
-            }
-        }
-        if now_ns >= self.send_ns || self.paced_ns <= now_ns {
-            self.send(now_ns, bottleneck);
-        }
-        let has_room = self.transport.in_flight < self.window;
-        self.send_ns = if has_room { self.paced_ns.max(now_ns + u64::from(self.gap_ns == 0)) } else { NEVER };
-        self.due_ns = self.send_ns.min(self.transport.next_ns());
-        rtt_ns
+    ) -> Acked {
+        let acked = self.transport.on_ack(now_ns, deliveries);
+        self.find_random_losses();
+        self.apply_requests(now_ns);
+        self.invoke(now_ns, &acked, decider);
+        let wanted = self.wanted();
+        self.transport.apply_window(&wanted, &acked);
+        acked
     }
 
-    fn send(&mut self, now_ns: u64, bottleneck: &mut Bottleneck<'_>) {
-        if self.paced_ns > now_ns {
-            return;
-        }
-        let wire_bytes = (self.setup.mss_bytes + HEADER_BYTES) as u32;
-        let mut left = if self.gap_ns > 0 { self.burst } else { u64::MAX };
-        let mut sent = 0;
-        while left > 0 && self.transport.in_flight < self.window {
-            let way = match bottleneck.offer(now_ns, wire_bytes) {
-                Fate::Leaves { at_ns, delay_ns } => {
-                    // Packets of a flow do not overtake each other.
-                    self.last_back_ns = self.last_back_ns.max(at_ns + delay_ns + self.setup.delay_ns);
-                    Transit::Back { at_ns: self.last_back_ns }
-                }
-                Fate::Dropped => Transit::Dropped,
-                Fate::Lost => Transit::Lost,
-            };
-            self.transport.send(now_ns, way);
-            left -= 1;
-            sent += 1;
-        }
-        if sent > 0 {
-            self.paced_ns = now_ns + self.gap_ns * sent;
+    /// Processes an expiry of the loss timer.
+    pub(crate) fn on_loss_timer(&mut self, now_ns: u64) {
+        self.transport.on_loss_timer(now_ns);
+        self.find_random_losses();
+        let wanted = self.wanted();
+        self.transport.apply_window(&wanted, &Acked::default());
+    }
+
+    /// Counts the random losses that the transport has found by now.
+    fn find_random_losses(&mut self) {
+        let oldest = self.transport.oldest_transmission();
+        while self.random.front().is_some_and(|tx| *tx < oldest) {
+            self.random.pop_front();
+            self.random_losses += 1;
         }
     }
 
-    fn on_ack<D: Decider + ?Sized>(&mut self, now_ns: u64, acked: &Acked, decider: &mut D) {
-        let prims = self.transport.prims(now_ns, acked, false);
+    fn wanted(&self) -> Wanted {
+        Wanted::of_program(&self.vm, self.mss_bytes)
+    }
+
+    /// Sends what window and pacing allow, and sets the flow's timers.
+    pub(crate) fn transmit(&mut self, net: &mut Network) {
+        if let Some(rtt_ns) = self.transport.timestamped_rtt_ns() {
+            net.tell_rtt(self.index, rtt_ns);
+        }
+        let (now_ns, wanted) = (net.now_ns(), self.wanted());
+        let mut outlet = Outlet { net, index: self.index, random: &mut self.random };
+        let deadlines = self.transport.transmit(now_ns, BULK_BYTES, &wanted, &mut outlet);
+        deadlines.set(outlet.net, self.index);
+    }
+
+    fn invoke<D: Decider + ?Sized>(&mut self, now_ns: u64, acked: &Acked, decider: &mut D) {
+        let prims = self.transport.prims(now_ns, acked, self.transport.bulk_pending_bytes());
         let compiled = &self.compiled[self.running];
         let mut values = [0; MAX_REGS];
-        let truth = Truth {
-            link_bytes_per_s: self.link_bytes_per_s as f64,
-            random_losses: self.transport.random_losses,
-        };
+        let truth =
+            Truth { link_bytes_per_s: self.link_bytes_per_s as f64, random_losses: self.random_losses };
         let interval = Interval { compiled, now_us: now_ns / 1000, truth };
         let foresight = self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, interval, &prims));
-        let (agent, steps) = (self.index, self.counts.steps);
+        let (agent, steps) = (self.index as usize, self.counts.steps);
         let mut asking = Asking { decider, agent, steps, foresight };
         let outcome = self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut values);
         if outcome.asked {
             self.counts.steps += 1;
         }
         if outcome.report {
-            self.transport.random_losses = 0;
+            self.random_losses = 0;
             let report = interval.report(&values);
             if let Some(foresight) = asking.foresight {
                 foresight.missed(&report);
@@ -279,22 +291,6 @@ impl<'a> EnvFlow<'a> {
             for row in self.control.take_rows() {
                 self.tell(&row, decider);
             }
-            self.apply_requests(now_ns);
-        }
-        let wanted = (self.vm.cwnd_bytes.max(0) as u64 / self.setup.mss_bytes).clamp(1, MAX_WINDOW);
-        self.window = self.transport.window(wanted, self.vm.rate_bytes_per_s > 0, acked).max(1);
-        if self.vm.rate_bytes_per_s != self.paced_rate {
-            self.pace();
-        }
-    }
-
-    fn pace(&mut self) {
-        self.paced_rate = self.vm.rate_bytes_per_s;
-        let rate = self.paced_rate.max(0) as u64;
-        self.gap_ns = (self.setup.mss_bytes * NS_PER_S).checked_div(rate).map_or(0, |ns| ns.max(1));
-        self.burst = 1;
-        if self.setup.bursts {
-            self.burst = ((rate >> BURST_SHIFT) / self.setup.mss_bytes).clamp(2, MAX_BURST);
         }
     }
 
@@ -303,7 +299,7 @@ impl<'a> EnvFlow<'a> {
         if self.counts.steps > 1 {
             self.counts.rewards.0 += f64::from(row.reward);
             self.counts.rewards.1 += 1;
-            decider.outcome(self.index, row.reward, &row.inputs);
+            decider.outcome(self.index as usize, row.reward, &row.inputs);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Environments to learn in: links at packet level under the datapath's own fold programs.
 //!
 //! A flow here is what it is in a datapath: its algorithm's fold program, run by the reference VM on each ACK, and the
-//! algorithm's own agent-side code. That code tells from each report what the interval was worth. What is simulated is
-//! the path, and that fast ([`run`]): one bottleneck, whose queue is computed rather than simulated, and transports
-//! that count packets. `datapath-shims/sim` is the exact one; a test holds the two together.
+//! algorithm's own agent-side code. That code tells from each report what the interval was worth. The path is one bottleneck
+//! of the virtual-time network, and the transport is the simulated datapath's own ([`ccplane_sim::Transport`]): with its RACK
+//! timer, its probes of lost tails and its trains. Left out is the datapath around them, so that episodes take little time ([`run`]);
+//! a test holds the two together, bit for bit.
 //!
 //! [`Links`] is a [`ccplane_learn::Environment`] for any algorithm with a policy; [`Family`] says which links there are.
 //! [`Stepped`] is the same for callers that give one action at a time.
@@ -19,14 +20,13 @@ mod foresight;
 mod interval;
 mod link;
 mod measure;
-mod opportunities;
 pub mod recipe;
 mod scenario;
 pub mod spec;
 mod stepped;
-mod transport;
 mod world;
 
+pub use ccplane_sim::Stack;
 pub use compare::{NoDecider, Outcome, outcome};
 pub use decider::{ActionMap, Decider, Integer, Learning};
 pub use environment::Links;
@@ -39,6 +39,7 @@ pub use stepped::{Ask, Stepped};
 pub use world::run;
 
 use ccplane_alg::ParameterError;
+use ccplane_netsim::ConfigError;
 
 /// The reason why there is no such environment.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -61,6 +62,9 @@ pub enum EnvError {
     /// A flow of an algorithm that there is not.
     #[error("a scenario's flow has algorithm {found}, counted from 0; there are {known}")]
     Algorithm { found: usize, known: usize },
+    /// A scenario outside the simulator's limits.
+    #[error(transparent)]
+    Simulator(#[from] ConfigError),
     /// A range of a family that is none, or goes beyond what is simulated.
     #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]
     Range { field: &'static str, low: f64, high: f64, min: f64, max: f64 },

@@ -4,8 +4,8 @@ use crate::flow::EnvFlow;
 
 /// Sees every ACK of a run.
 pub trait AckObserver {
-    /// Flow `flow` had so many packets acknowledged, the newest after `rtt_ns`.
-    fn acked(&mut self, flow: usize, now_ns: u64, packets: u64, rtt_ns: u64);
+    /// Flow `flow` had so many packets acknowledged, the newest after `rtt_ns`; `None` where only packets came that it had given up.
+    fn acked(&mut self, flow: usize, now_ns: u64, packets: u64, rtt_ns: Option<u64>);
 }
 
 /// A watch that records nothing.
@@ -13,7 +13,7 @@ pub trait AckObserver {
 pub struct NoObserver;
 
 impl AckObserver for NoObserver {
-    fn acked(&mut self, _flow: usize, _now_ns: u64, _packets: u64, _rtt_ns: u64) {}
+    fn acked(&mut self, _flow: usize, _now_ns: u64, _packets: u64, _rtt_ns: Option<u64>) {}
 }
 
 /// The totals of one flow.
@@ -33,8 +33,8 @@ impl Measured {
     pub(crate) fn of(flow: &EnvFlow<'_>) -> Measured {
         let (sum, count) = flow.counts.rewards;
         Measured {
-            delivered: flow.transport.delivered,
-            lost: flow.transport.lost,
+            delivered: flow.transport.delivered_packets(),
+            lost: flow.transport.lost_packets(),
             steps: flow.counts.steps,
             reward: sum / (count.max(1)) as f64,
         }
@@ -82,7 +82,7 @@ impl Rtts {
 }
 
 impl AckObserver for Rtts {
-    fn acked(&mut self, flow: usize, now_ns: u64, packets: u64, rtt_ns: u64) {
+    fn acked(&mut self, flow: usize, now_ns: u64, packets: u64, rtt_ns: Option<u64>) {
         if now_ns < self.from_ns {
             return;
         }
@@ -91,7 +91,7 @@ impl AckObserver for Rtts {
         }
         let f = &mut self.flows[flow];
         f.packets += packets;
-        f.rtts_ns.push(rtt_ns);
-        f.sum_ns += u128::from(rtt_ns);
+        f.rtts_ns.extend(rtt_ns);
+        f.sum_ns += u128::from(rtt_ns.unwrap_or(0));
     }
 }

@@ -192,7 +192,7 @@ impl Recipe {
                 VISITED_STEPS,
                 &mut visiting,
                 &mut crate::NoObserver,
-            );
+            )?;
         }
         Ok(visited)
     }
@@ -225,7 +225,7 @@ impl Recipe {
     ) -> Result<Line, RecipeError> {
         let mut algorithms = vec![first.clone()];
         algorithms.extend(self.rival.clone().map(Prepared::new).transpose()?);
-        let outcomes: Vec<Outcome> = (0..COMPARED.0)
+        let outcomes = (0..COMPARED.0)
             .map(|n| {
                 let seed = Rng::new(self.train.seed, &[HELD_OUT, n]).bits();
                 let mut scenario = self.family.draw(seed, COMPARED.1, self.rival.is_some());
@@ -234,7 +234,7 @@ impl Recipe {
                 scenario.flows.iter_mut().for_each(|flow| flow.start_rate = None);
                 outcome(&scenario, &algorithms, seed, &mut *decider())
             })
-            .collect();
+            .collect::<Result<Vec<Outcome>, EnvError>>()?;
         let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
         Ok(Line {
             name,

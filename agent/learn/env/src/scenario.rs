@@ -1,6 +1,13 @@
 //! The link, the flows and the cross traffic of one episode.
 
-use crate::Link;
+use crate::{EnvError, Link};
+use ccplane_netsim::{Acks, CrossConfig, CrossPattern, PathConfig};
+use ccplane_sim::{FlowConfig, Source, Stack};
+
+/// The number of the bottleneck in the network.
+pub(crate) const BOTTLENECK: u8 = 0;
+/// Links of an episode's network.
+const LINKS: usize = 1;
 
 /// A flow's algorithm, start and path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,11 +21,24 @@ pub struct FlowSetup {
     /// Payload of a packet, bytes.
     pub mss_bytes: u64,
     /// Packets that an ACK waits for, at most 40 ms: 2, as receivers do.
-    pub ack_every: u32,
-    /// Whether a millisecond's packets leave at once, as Linux's segmentation offload makes them.
-    pub bursts: bool,
+    pub ack_every: u8,
+    /// The way in which packets leave: each on its own, or in trains as Linux's segmentation offload makes them.
+    pub stack: Stack,
     /// Rate that it starts with where its program takes one (`start_rate`), bytes per second.
     pub start_rate: Option<u64>,
+}
+
+impl FlowSetup {
+    /// Returns the flow as the simulated datapath is given one; when it starts is asked of the setup, to the nanosecond.
+    pub(crate) fn config(&self) -> FlowConfig {
+        let acks = Acks { every: self.ack_every, ..Acks::LINUX };
+        FlowConfig {
+            path: PathConfig { acks, ..PathConfig::new(vec![BOTTLENECK], self.delay_ns) },
+            mss_bytes: self.mss_bytes as u32,
+            stack: self.stack,
+            ..FlowConfig::new(Source::Bulk, 0)
+        }
+    }
 }
 
 /// Traffic without congestion control that comes and goes.
@@ -32,6 +52,15 @@ pub struct OnOff {
     pub off_ns: u64,
 }
 
+impl OnOff {
+    /// Returns the traffic as the network is given it; `None` where it sends nothing.
+    pub(crate) fn config(&self) -> Option<CrossConfig> {
+        let pattern = CrossPattern::OnOff { on_ns: self.on_ns.max(1), off_ns: self.off_ns.max(1) };
+        let bit_per_s = self.bytes_per_s.saturating_mul(8);
+        (bit_per_s > 0).then(|| CrossConfig { pattern, ..CrossConfig::new(vec![BOTTLENECK], bit_per_s) })
+    }
+}
+
 /// One bottleneck and who shares it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
@@ -40,4 +69,17 @@ pub struct Scenario {
     pub cross: Option<OnOff>,
     /// The time when it ends at the latest, nanoseconds of virtual time.
     pub until_ns: u64,
+}
+
+impl Scenario {
+    /// # Errors
+    /// The first number that is outside the simulator's limits.
+    pub fn check(&self) -> Result<(), EnvError> {
+        self.link.check()?;
+        self.flows.iter().try_for_each(|flow| flow.config().network_path().check(LINKS))?;
+        if let Some(cross) = self.cross.as_ref().and_then(OnOff::config) {
+            cross.check(LINKS)?;
+        }
+        Ok(())
+    }
 }

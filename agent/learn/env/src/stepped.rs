@@ -34,8 +34,8 @@ pub struct Stepped {
 /// An episode that waits for an action.
 struct Running(Episode);
 
-// SAFETY: an episode's stack holds what its closure took along and what `run` makes of it: links, flows and random numbers,
-// all of them `Send` (`assert_send` below checks what goes in); nothing of a thread, such as a guard or a thread-local, is alive
+// SAFETY: an episode's stack holds what its closure took along and what `run` makes of it: a network and its flows, all of them
+// `Send` (`assert_send` below checks what goes in); nothing of a thread, such as a guard or a thread-local, is alive
 // across `suspend`, which only `Suspending::act` calls. It is entered through `&mut`, so by one thread at a time.
 #[allow(unsafe_code)]
 unsafe impl Send for Running {}
@@ -44,6 +44,7 @@ const _: () = {
     const fn assert_send<T: Send>() {}
     assert_send::<(Links, u64, usize, Observation)>();
     assert_send::<Box<dyn ccplane_alg::Flow>>();
+    assert_send::<(ccplane_netsim::Network, ccplane_sim::Transport)>();
 };
 
 impl Stepped {
@@ -113,7 +114,8 @@ fn play(
     let mut actor = Suspending { yielder, reward: &reward, buffer, asked: Vec::new(), max_steps };
     let mut decider = Foreseeing { learning: Learning::new(links.spec(), &mut actor), reward: &reward };
     let scenario = links.draw(seed, max_steps);
-    run(&scenario, links.algorithms(), seed, max_steps, &mut decider, &mut NoObserver);
+    // Nothing is refused here: links are checked when they are made.
+    let _ = run(&scenario, links.algorithms(), seed, max_steps, &mut decider, &mut NoObserver);
 }
 
 /// Leaves the episode's stack for each action.

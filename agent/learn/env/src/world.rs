@@ -1,59 +1,24 @@
 //! An episode: flows over a bottleneck, from event to event.
+//!
+//! The network and each flow's transport are those of the simulated datapath. Left out is what stands around them there: the
+//! channel to an agent, samples, slots and the hosts.
 
-use crate::flow::{EnvFlow, HEADER_BYTES, Prepared};
-use crate::link::{Bottleneck, NS_PER_S};
-use crate::scenario::{OnOff, Scenario};
-use crate::{AckObserver, Decider, Measured};
-use ccplane_learn::Rng;
+use crate::flow::{EnvFlow, Prepared};
+use crate::scenario::{BOTTLENECK, OnOff, Scenario};
+use crate::{AckObserver, Decider, EnvError, Measured, Phase};
+use ccplane_netsim::{FlowIndex, Network, Occurrence};
+use ccplane_sim::LOSS_TIMER;
 
-const NEVER: u64 = u64::MAX;
-/// Wire bytes of a packet of cross traffic.
-const CROSS_BYTES: u32 = 1500;
-/// Names of random streams.
-const LOSS: u64 = 1;
-const CROSS: u64 = 2;
+/// Marks of the wake-ups with which phases begin, above those of flows.
+const PHASES_FROM: u64 = 1 << 32;
 /// The rate that flows are told is at least this share of the link's largest: nothing is measured against 0.
 const LEAST_LINK_SHARE: u64 = 20;
 
-/// Cross traffic at work.
-struct Cross {
-    config: OnOff,
-    rng: Rng,
-    gap_ns: u64,
-    on_until_ns: u64,
-    due_ns: u64,
-}
-
-impl Cross {
-    fn new(config: OnOff, rng: Rng) -> Cross {
-        let gap_ns = (u64::from(CROSS_BYTES) * NS_PER_S).checked_div(config.bytes_per_s).unwrap_or(NEVER / 4);
-        let mut cross = Cross { config, rng, gap_ns, on_until_ns: 0, due_ns: 0 };
-        cross.next_on(0);
-        cross
-    }
-
-    fn next_on(&mut self, now_ns: u64) {
-        self.due_ns = now_ns + exponential(&mut self.rng, self.config.off_ns);
-        self.on_until_ns = self.due_ns + exponential(&mut self.rng, self.config.on_ns);
-    }
-
-    fn advance(&mut self, bottleneck: &mut Bottleneck<'_>) {
-        let now_ns = self.due_ns;
-        bottleneck.offer(now_ns, CROSS_BYTES);
-        self.due_ns += self.gap_ns;
-        if self.due_ns > self.on_until_ns {
-            self.next_on(now_ns);
-        }
-    }
-}
-
-/// A time of this mean.
-fn exponential(rng: &mut Rng, mean_ns: u64) -> u64 {
-    (-ccplane_learn::math::ln(1.0 - rng.uniform()) * mean_ns as f64) as u64
-}
-
 /// Runs a scenario until its end, or until an agent has decided more than `max_steps` times. `algorithms` are those that the
 /// flows name; `watch` sees every ACK.
+///
+/// # Errors
+/// The first number of the scenario that is outside the simulator's limits.
 pub fn run<D: Decider + ?Sized>(
     scenario: &Scenario,
     algorithms: &[Prepared],
@@ -61,75 +26,111 @@ pub fn run<D: Decider + ?Sized>(
     max_steps: usize,
     decider: &mut D,
     watch: &mut dyn AckObserver,
-) -> Vec<Measured> {
-    let mut bottleneck = Bottleneck::new(&scenario.link, Rng::new(seed, &[LOSS]));
-    let mut flows: Vec<EnvFlow<'_>> = scenario
-        .flows
-        .iter()
-        .enumerate()
-        .map(|(n, setup)| EnvFlow::new(&algorithms[setup.algorithm], setup, n, decider.foresees()))
-        .collect();
-    let mut cross = scenario.cross.map(|config| Cross::new(config, Rng::new(seed, &[CROSS])));
-    let mut told = LinkShare::new(scenario);
-    loop {
-        let (mut due_ns, mut who) = (cross.as_ref().map_or(NEVER, |c| c.due_ns), flows.len());
-        for (n, flow) in flows.iter().enumerate() {
-            if flow.due_ns < due_ns {
-                (due_ns, who) = (flow.due_ns, n);
+) -> Result<Vec<Measured>, EnvError> {
+    let mut world = World::new(scenario, algorithms, seed, decider.foresees())?;
+    while let Some(occurrence) = world.net.next(scenario.until_ns) {
+        match occurrence {
+            Occurrence::Ack { flow, .. } => {
+                if world.on_ack(flow, decider, watch) > max_steps {
+                    break;
+                }
             }
-        }
-        if due_ns >= scenario.until_ns {
-            break;
-        }
-        if due_ns >= told.until_ns {
-            told.update(due_ns, &mut flows);
-        }
-        let Some(flow) = flows.get_mut(who) else {
-            if let Some(cross) = &mut cross {
-                cross.advance(&mut bottleneck);
-            }
-            continue;
-        };
-        let before = flow.transport.delivered;
-        if let Some(rtt_ns) = flow.advance(&mut bottleneck, decider) {
-            watch.acked(who, due_ns, flow.transport.delivered - before, rtt_ns);
-            if flow.counts.steps > max_steps {
-                break;
-            }
+            Occurrence::Timer { flow, timer } => world.on_timer(flow, timer),
+            Occurrence::Wake { token } => match token.checked_sub(PHASES_FROM) {
+                Some(phase) => world.begin_phase(phase as usize)?,
+                None => world.start(token as FlowIndex),
+            },
         }
     }
-    flows.iter().map(Measured::of).collect()
+    Ok(world.flows.iter().map(Measured::of).collect())
 }
 
-/// The link rate that flows' rewards are computed with: an equal share of the capacity that cross traffic leaves.
-struct LinkShare<'a> {
+/// The network of an episode and its flows, by their number in it.
+struct World<'a> {
     scenario: &'a Scenario,
-    phase: usize,
-    least: u64,
-    until_ns: u64,
+    net: Network,
+    flows: Vec<EnvFlow<'a>>,
 }
 
-impl<'a> LinkShare<'a> {
-    fn new(scenario: &'a Scenario) -> LinkShare<'a> {
-        let link = &scenario.link;
-        let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);
-        LinkShare { scenario, phase: 0, least: most / LEAST_LINK_SHARE, until_ns: 0 }
+impl<'a> World<'a> {
+    fn new(
+        scenario: &'a Scenario,
+        algorithms: &'a [Prepared],
+        seed: u64,
+        foresees: bool,
+    ) -> Result<World<'a>, EnvError> {
+        let mut net = Network::new(vec![scenario.link.config()], seed)?;
+        if let Some(cross) = scenario.cross.as_ref().and_then(OnOff::config) {
+            net.add_cross(&cross)?;
+        }
+        let mut flows = Vec::with_capacity(scenario.flows.len());
+        for setup in &scenario.flows {
+            let config = setup.config();
+            let index = net.add_flow(&config.network_path())?;
+            net.wake_at(setup.start_ns, index.into());
+            let base_rtt_ns = setup.delay_ns + scenario.link.delay_ns_at(setup.start_ns);
+            let algorithm = &algorithms[setup.algorithm];
+            flows.push(EnvFlow::new(algorithm, setup, &config, index, base_rtt_ns, foresees));
+        }
+        let mut world = World { scenario, net, flows };
+        world.begin_phase(0)?;
+        Ok(world)
     }
 
-    fn update(&mut self, now_ns: u64, flows: &mut [EnvFlow<'_>]) {
+    /// Changes the link to a phase, tells the flows of it, and asks to be woken for the next one.
+    fn begin_phase(&mut self, number: usize) -> Result<(), EnvError> {
         let phases = &self.scenario.link.phases;
-        while phases.get(self.phase + 1).is_some_and(|next| next.from_ns <= now_ns) {
-            self.phase += 1;
+        let Some(phase) = phases.get(number) else { return Ok(()) };
+        if number > 0 {
+            self.net.change_link(BOTTLENECK, &self.scenario.link.change(phase))?;
         }
-        self.until_ns = phases.get(self.phase + 1).map_or(NEVER, |next| next.from_ns);
+        if let Some(next) = phases.get(number + 1) {
+            self.net.wake_at(next.from_ns, PHASES_FROM + number as u64 + 1);
+        }
+        let wire_bytes_per_s = self.share(phase);
+        self.flows.iter_mut().for_each(|flow| flow.set_link_share(wire_bytes_per_s));
+        Ok(())
+    }
+
+    /// Returns the link rate that a flow's rewards are computed with: an equal share of the capacity that cross traffic leaves,
+    /// wire bytes per second.
+    fn share(&self, phase: &Phase) -> u64 {
+        let link = &self.scenario.link;
+        let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);
         let cross = self.scenario.cross.map_or(0, |c| {
             (u128::from(c.bytes_per_s) * u128::from(c.on_ns) / u128::from((c.on_ns + c.off_ns).max(1))) as u64
         });
-        let passed = self.scenario.link.passed_bytes_per_s(&phases[self.phase]);
-        let all = passed.saturating_sub(cross).max(self.least);
-        let wire = all / flows.len().max(1) as u64;
-        for (flow, setup) in flows.iter_mut().zip(&self.scenario.flows) {
-            flow.link_bytes_per_s = wire * setup.mss_bytes / (setup.mss_bytes + HEADER_BYTES);
+        let passed = link.passed_bytes_per_s(phase);
+        let all = passed.saturating_sub(cross).max(most / LEAST_LINK_SHARE);
+        all / self.flows.len().max(1) as u64
+    }
+
+    fn start(&mut self, flow: FlowIndex) {
+        if let Some(flow) = self.flows.get_mut(flow as usize) {
+            flow.start(&mut self.net);
         }
+    }
+
+    /// Hands an ACK to its flow, and returns how often the flow has decided.
+    fn on_ack<D: Decider + ?Sized>(
+        &mut self,
+        index: FlowIndex,
+        decider: &mut D,
+        watch: &mut dyn AckObserver,
+    ) -> usize {
+        let Some(flow) = self.flows.get_mut(index as usize) else { return 0 };
+        let now_ns = self.net.now_ns();
+        let acked = flow.on_ack(now_ns, self.net.acked(), decider);
+        watch.acked(index as usize, now_ns, acked.packets(), acked.rtt_ns);
+        flow.transmit(&mut self.net);
+        flow.counts.steps
+    }
+
+    fn on_timer(&mut self, flow: FlowIndex, timer: u8) {
+        let Some(flow) = self.flows.get_mut(flow as usize) else { return };
+        if timer == LOSS_TIMER {
+            flow.on_loss_timer(self.net.now_ns());
+        }
+        flow.transmit(&mut self.net);
     }
 }

@@ -106,14 +106,14 @@ fn after_kill_9_the_next_agent_steers_the_flow_again() {
     }
 }
 
-/// Each of twenty agents needs another program, which would fill libccp's table, and steers the flows that run, also one without ACKs.
+/// Each of twelve agents needs another program, which would fill libccp's table, and steers the flows that run, also one without ACKs.
 #[test]
-fn twenty_restarts_leave_room_for_programs_and_lose_no_flow() {
-    const RESTARTS: usize = 20;
+fn twelve_restarts_leave_room_for_programs_and_lose_no_flow() {
+    const RESTARTS: usize = 12;
     const RUNNING: u16 = 4;
     /// ACKs of each flow between two looks at the agent's list.
     const ACKS: usize = 20;
-    let Some(home) = Home::new("twenty_restarts_leave_room_for_programs_and_lose_no_flow", "reno") else {
+    let Some(home) = Home::new("twelve_restarts_leave_room_for_programs_and_lose_no_flow", "reno") else {
         return;
     };
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));

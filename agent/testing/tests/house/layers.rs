@@ -1,8 +1,6 @@
 //! Dependencies between crates point down: the floors of ARCHITECTURE.md, held against Cargo's metadata.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -28,13 +26,7 @@ fn floors(text: &str) -> BTreeMap<String, usize> {
 
 /// The workspace's crates and what each is built with; what only tests need is left out.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut cargo = Command::new(env!("CARGO"));
-    let output =
-        cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(root).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata = crate::sources::metadata();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let packages = metadata["packages"].as_array().unwrap();
     let ours: Vec<String> = packages.iter().map(|package| text(&package["name"])).collect();

@@ -7,5 +7,6 @@ mod layers;
 mod log_lines;
 mod sizes;
 mod sources;
+mod targets;
 mod unsafe_files;
 mod words;

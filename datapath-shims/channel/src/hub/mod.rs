@@ -690,5 +690,5 @@ impl Forward for Peer {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -167,7 +167,7 @@ fn make_active(stats: &mut SlotStats, uid: SnapshotUid) {
     (stats.canary, stats.canary_share) = (None, 0);
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use ccplane_contract::SlotTable;

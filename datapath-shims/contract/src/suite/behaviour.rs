@@ -100,6 +100,8 @@ pub fn behave(setup: &mut Setup<'_>) -> Conformance<Broken> {
 const SECOND_US: u64 = 1_000_000;
 /// The time for which a case waits for something to happen.
 const PATIENCE_US: u64 = 10 * SECOND_US;
+/// The time in which a flow makes progress: as long as it takes between these.
+const PROGRESS_US: std::ops::Range<u64> = SECOND_US / 2..5 * SECOND_US / 2;
 const A: ProgramUid = ProgramUid(101);
 const B: ProgramUid = ProgramUid(102);
 
@@ -220,16 +222,18 @@ impl Session {
         found.ok_or(Broken::Promise { what: "a live flow is listed", found: format!("{flows:?}") })
     }
 
+    /// Bytes of a flow are acknowledged, within some time and not before some has passed.
     fn progresses(&mut self, flow: FlowId, silent: bool) -> Outcome {
         let before = self.stats(flow)?.transport.bytes_acked;
-        let mut after = before;
-        for _ in 0..10 {
+        let (mut after, mut waited_us) = (before, 0);
+        while waited_us < PROGRESS_US.start || (after == before && waited_us < PROGRESS_US.end) {
             if silent {
                 self.harness.pass(SECOND_US / 4);
                 self.drain();
             } else {
                 self.live(SECOND_US / 4);
             }
+            waited_us += SECOND_US / 4;
             after = self.stats(flow)?.transport.bytes_acked;
         }
         promise(after > before, "bytes are acknowledged", &(before, after))

@@ -35,10 +35,12 @@ struct Entry<H> {
 impl<H> DelayLine<H> {
     pub(crate) fn new(delay_us: u64, impairments: &Impairments) -> DelayLine<H> {
         let seed = impairments.seed;
+        // One that cannot hold a packet back lets none overtake when the delay is shortened, either.
+        let jitter = impairments.jitter.filter(|jitter| jitter.max_us > 0);
         let reorder = impairments.reorder.filter(|reorder| reorder.hold_us > 0);
         DelayLine {
             delay_ns: delay_us * NS_PER_US,
-            jitter: impairments.jitter.map(|jitter| (jitter, Stream::Jitter.of(seed))),
+            jitter: jitter.map(|jitter| (jitter, Stream::Jitter.of(seed))),
             hold: reorder.map(|reorder| {
                 (Chance::of(reorder.probability), reorder.hold_us * NS_PER_US, Stream::Reorder.of(seed))
             }),
@@ -186,11 +188,16 @@ mod tests {
 
     #[test]
     fn a_shorter_delay_overtakes_nobody() {
-        let mut line = DelayLine::new(10_000, &Impairments::default());
-        line.enter(packet(0, 'a'));
-        line.set_delay_us(0);
-        line.enter(packet(1_000_000, 'b'));
-        assert_eq!(line.pop(9_999_999), None);
-        assert_eq!([line.pop(10_000_000), line.pop(10_000_000)].map(|p| p.unwrap().handle), ['a', 'b']);
+        let no_jitter = Some(Jitter { max_us: 0, reorder: true });
+        let nothing_held = Some(Reorder { probability: 1.0, hold_us: 0 });
+        let idle = Impairments { jitter: no_jitter, reorder: nothing_held, ..Default::default() };
+        for impairments in [Impairments::default(), idle] {
+            let mut line = DelayLine::new(10_000, &impairments);
+            line.enter(packet(0, 'a'));
+            line.set_delay_us(0);
+            line.enter(packet(1_000_000, 'b'));
+            assert_eq!(line.pop(9_999_999), None);
+            assert_eq!([line.pop(10_000_000), line.pop(10_000_000)].map(|p| p.unwrap().handle), ['a', 'b']);
+        }
     }
 }

@@ -99,11 +99,10 @@ def test_actions_do_what_they_say():
 
 #: Families of the league whose links have one learning flow, and those that are no environments, with what they have.
 FAMILIES = [
-    "steady", "steps", "shallow", "deep", "loss", "burst", "policer", "cellular", "wifi", "handover", "beside-cubic", "beside-reno",
-    "beside-bbr", "unresponsive", "recorded",
+    "steady", "steps", "shallow", "deep", "loss", "burst", "policer", "cellular", "jitter", "wifi", "handover",
+    "beside-cubic", "beside-reno", "beside-bbr", "unresponsive", "recorded",
 ]
 NONE = {
-    "jitter": "jitter",
     "slow-return": "a way back",
     "lumpy-return": "a way back",
     "lossy-return": "a way back",

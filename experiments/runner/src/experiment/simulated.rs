@@ -8,7 +8,7 @@ use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::{FlowId, Mode};
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::workload::Arrival;
-use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
+use ccplane_netsim::{self as netsim, Capacity, LinkChange, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{
     AgentUse, Completion, Completions, DatagramsUse, Datapath, FlowResult, LinkUse, Measured, State,
 };
@@ -19,9 +19,7 @@ use super::live::DRAIN;
 use super::{Job, RunControl};
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
-use crate::plan::{
-    BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Traffic,
-};
+use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Scenario, Traffic};
 use crate::sim::{self, OwnPath, SimChange, Simulated, Simulation, SimulationFlow};
 
 /// Virtual time between two polls of the queue, microseconds.
@@ -194,21 +192,10 @@ fn simulated(link: &Link, emulated: bool) -> LinkConfig {
     let (queue, discipline) = waiting(link.queue);
     LinkConfig {
         loss_ppm: link.loss_ppm,
-        ingress: ingress(&link.impairments),
+        ingress: link.impairments.simulated(),
         discipline,
         overhead_bytes: TUN_HEADER_BYTES,
         ..LinkConfig::new(capacity(&link.medium, emulated), link.delay_us * 1000, queue)
-    }
-}
-
-fn ingress(asked: &Impairments) -> Ingress {
-    let reorder = netsim::Reorder { ppm: asked.reorder_ppm, hold_ns: asked.reorder_us * 1000 };
-    Ingress {
-        duplicate_ppm: asked.duplicate_ppm,
-        burst_loss: asked.burst_loss.map(BurstLoss::simulated),
-        policer: asked.policer.map(Policer::simulated),
-        jitter_ns: asked.jitter_us * 1000,
-        reorder: (asked.reorder_ppm > 0).then_some(reorder),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Environments and trainings as a whole.
 #![allow(clippy::unwrap_used)]
 
-mod exact;
+mod bits;
 mod nudge;
 mod stepped;

@@ -1,6 +1,17 @@
-//! The workspace's Rust sources.
+//! The workspace's Rust sources, and what Cargo knows of its packages.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Cargo's metadata of the workspace's own packages.
+pub fn metadata() -> serde_json::Value {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(root);
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
 
 /// Calls `read` with the path, relative to the workspace, and the text of each source below `folder`. Hidden folders, `target`
 /// and those in `left_out` are passed over.

@@ -1,11 +1,16 @@
 //! The C half with its sanitizers, or a loud skip.
 
-use ccplane_module::user::{Build, Interpreter, UserError};
+use std::sync::LazyLock;
+
+use ccplane_module::user::{Build, Compiled, Interpreter, UserError};
 
 /// Starts the C half with its sanitizers; `None` and a loud skip where no compiler has them.
 pub fn sanitized(check: &str) -> Option<Interpreter> {
-    match Interpreter::start(Build::Sanitized) {
-        Ok(interpreter) => Some(interpreter),
+    // Compiled once, which takes longer than most tests.
+    static COMPILED: LazyLock<Result<Compiled, UserError>> =
+        LazyLock::new(|| Compiled::new(Build::Sanitized));
+    match &*COMPILED {
+        Ok(compiled) => Some(compiled.start().unwrap()),
         Err(UserError::NoCompiler { said }) if compilers_work() => panic!("{said}"),
         Err(UserError::NoCompiler { said }) => {
             ccplane_testing::skipped(check, said);
