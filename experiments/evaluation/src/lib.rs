@@ -27,7 +27,7 @@ mod trace;
 mod verdict;
 
 pub use case::{Case, Contender, MAX_CASES};
-pub use conformance::{ConformanceCase, Conformed, LinkConformance};
+pub use conformance::{ConformanceCase, Conformed, KERNEL_NAMES, LinkConformance};
 pub use criterion::{Against, CRITERIA, Check, Criterion, Group, Kind};
 pub use envelope::{Envelope, Point, conformance};
 pub use error::{EvaluationError, StoreError};

@@ -1,18 +1,20 @@
 //! The league's drawn links as environments.
 //!
-//! Environments have one bottleneck of the league's simulator. They know constant rates that change, random loss, delays that
-//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names.
+//! Environments have one bottleneck of the league's simulator. They know rates that change, traces, all impairments, delays that
+//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names: those
+//! whose way back limits, or whose rivals end.
 
 use crate::error::refused;
+use crate::simulated::traces;
 use ccplane_alg::Algorithm;
 use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario, Stack};
-use ccplane_league::{Family, Link, Set, Traces};
-use ccplane_runner::plan::{
-    Discipline, Impairments, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic,
-};
+use ccplane_league::{Family, Link, Set};
+use ccplane_runner::experiment::TUN_HEADER_BYTES;
+use ccplane_runner::plan::{Discipline, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Links of one family, at most.
@@ -38,6 +40,8 @@ pub(crate) struct Drawn {
     /// The number of links of each family.
     #[serde(default = "links")]
     links: u32,
+    /// The folder of the recorded drives; where `make` puts them unless given.
+    traces: Option<PathBuf>,
 }
 
 fn training() -> String {
@@ -65,12 +69,13 @@ impl Drawn {
             )));
         }
         let algorithms = ccplane_algs::all();
+        let traces = traces(self.traces.clone());
         let mut drawn = Scenarios { scenarios: Vec::new(), rivals: Vec::new() };
         for family in &self.league {
             let family: Family = family.parse().map_err(refused)?;
             for number in 0..self.links {
                 let link = Link::new(family, set, number).map_err(refused)?;
-                let plan = link.plan(&["aurora"], "sim", &algorithms, &Traces::default());
+                let plan = link.plan(&["aurora"], "sim", &algorithms, &traces);
                 let scenario = drawn.scenario(&plan.map_err(refused)?, &algorithms);
                 drawn.scenarios.push(scenario.map_err(|why| {
                     PyValueError::new_err(format!("links of `{}` are no environments: {why}", family.name()))
@@ -96,7 +101,7 @@ impl Scenarios {
             };
             flows.extend(std::iter::repeat_n(rival, background.flows as usize));
         }
-        Ok(Scenario { link: bottleneck(link)?, flows, cross: cross(planned, until_ns)?, until_ns })
+        Ok(Scenario { link: bottleneck(link, until_ns)?, flows, cross: cross(planned, until_ns)?, until_ns })
     }
 
     /// The number of a rival's algorithm.
@@ -139,11 +144,8 @@ fn learners(planned: &Planned) -> Result<Vec<FlowSetup>, &'static str> {
     Ok((0..flows).map(one).collect())
 }
 
-fn bottleneck(link: &PlanLink) -> Result<EnvLink, &'static str> {
-    let Impairments { burst_loss, jitter_us, reorder_ppm, duplicate_ppm, policer, .. } = link.impairments;
-    if burst_loss.is_some() || policer.is_some() || jitter_us + u64::from(reorder_ppm + duplicate_ppm) > 0 {
-        return Err("a policer, jitter, losses in bursts, packets that come twice or late");
-    }
+/// The environment's link of a plan's; phases of a trace tell its rate until `until_ns`.
+fn bottleneck(link: &PlanLink, until_ns: u64) -> Result<EnvLink, &'static str> {
     if !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0 {
         return Err("a way back that limits");
     }
@@ -151,20 +153,33 @@ fn bottleneck(link: &PlanLink) -> Result<EnvLink, &'static str> {
         return Err("a queue that drops early");
     }
     let queue = link.queue.packets.ok_or("a queue without a limit in packets")?;
-    let phase = |at_ms: u64| -> Result<Phase, &'static str> {
-        let now = link.at(at_ms);
-        let Medium::Rate(bit_per_s) = now.medium else { return Err("a rate that a trace gives") };
-        let added_us = 2 * now.delay_us.saturating_sub(least_delay_us(link));
-        Ok(Phase {
-            from_ns: at_ms * NS_PER_MS,
-            bytes_per_s: bit_per_s / 8,
-            delay_ns: added_us * NS_PER_US,
-            loss_ppm: now.loss_ppm,
-        })
+    let queue_packets = (queue as usize).max(LEAST_QUEUE_PACKETS);
+    let shape = match &link.medium {
+        Medium::Trace { .. } if !link.changes.is_empty() => return Err("a trace on a link that changes"),
+        Medium::Trace { trace, .. } => {
+            EnvLink::of_trace(trace.clone(), queue_packets, phase(link, 0, 0), until_ns)
+        }
+        Medium::Rate(_) => EnvLink::new(phases(link)?, queue_packets),
+        Medium::Veth | Medium::Unlimited => return Err("no limit of its rate"),
     };
+    Ok(EnvLink { overhead_bytes: TUN_HEADER_BYTES, ingress: link.impairments.simulated(), ..shape })
+}
+
+/// A link's phases: its start, and its changes.
+fn phases(link: &PlanLink) -> Result<Vec<Phase>, &'static str> {
     let times = std::iter::once(0).chain(link.changes.iter().map(|change| change.at_ms));
-    let phases = times.map(phase).collect::<Result<_, _>>()?;
-    Ok(EnvLink { phases, queue_packets: (queue as usize).max(LEAST_QUEUE_PACKETS), jitter_ns: 0 })
+    let of = |at_ms: u64| {
+        let Medium::Rate(bit_per_s) = link.at(at_ms).medium else { return Err("a medium that changes") };
+        Ok(phase(link, at_ms, bit_per_s / 8))
+    };
+    times.map(of).collect()
+}
+
+/// The phase of this rate from `at_ms` on.
+fn phase(link: &PlanLink, at_ms: u64, bytes_per_s: u64) -> Phase {
+    let now = link.at(at_ms);
+    let added_us = 2 * now.delay_us.saturating_sub(least_delay_us(link));
+    Phase { from_ns: at_ms * NS_PER_MS, bytes_per_s, delay_ns: added_us * NS_PER_US, loss_ppm: now.loss_ppm }
 }
 
 /// The shortest way that a link ever has, one way.

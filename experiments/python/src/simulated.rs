@@ -45,7 +45,7 @@ fn interruptible<T: Send>(
 }
 
 /// The traces of plans and links: synthetic ones by their names, recorded ones in this folder.
-fn traces(folder: Option<PathBuf>) -> Traces {
+pub(crate) fn traces(folder: Option<PathBuf>) -> Traces {
     folder.map_or_else(Traces::default, |folder| Traces { folder })
 }
 

@@ -1,9 +1,14 @@
 //! Describes this machine for a report.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ccplane_files::Bound;
 use ccplane_results::Host;
+
+/// The largest list of the kernel's modules.
+const MODULES: Bound = Bound { what: "a list of modules", bytes: 16 << 20 };
 
 /// Sysctls that decide how TCP behaves.
 const SYSCTLS: [&str; 12] = [
@@ -65,6 +70,25 @@ pub fn kernel_algorithms() -> Vec<String> {
     names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
+/// Whether the kernel has a congestion control algorithm of this name, or a module of it, which it loads when a socket of root asks.
+#[must_use]
+pub fn has_kernel_algorithm(name: &str) -> bool {
+    if kernel_algorithms().iter().any(|known| known == name) {
+        return true;
+    }
+    let Some(release) = sysctl("kernel.osrelease") else { return false };
+    let path = format!("/lib/modules/{release}/modules.dep");
+    let modules = ccplane_files::read_text(Path::new(&path), MODULES).unwrap_or_default();
+    modules.lines().any(|line| is_module(line, name))
+}
+
+/// Whether a line of `modules.dep` is of the module of this congestion control algorithm.
+fn is_module(line: &str, name: &str) -> bool {
+    let path = line.split_once(':').map_or(line, |(path, _)| path);
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split_once(".ko").is_some_and(|(stem, _)| stem.strip_prefix("tcp_") == Some(name))
+}
+
 /// The commit of the checkout that the running program was built in; empty when it lies in none.
 fn git_commit() -> String {
     let Ok(program) = std::env::current_exe() else { return String::new() };
@@ -104,6 +128,14 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn modules_are_told_by_their_files() {
+        let line = "kernel/net/ipv4/tcp_vegas.ko.xz: kernel/net/ipv4/tcp_bbr.ko";
+        assert!(is_module(line, "vegas") && is_module("kernel/net/ipv4/tcp_nv.ko:", "nv"));
+        assert!(!is_module(line, "bbr") && !is_module(line, "vega") && !is_module("", "vegas"));
+        assert!(has_kernel_algorithm("reno") && !has_kernel_algorithm("no such name"));
+    }
 
     #[test]
     fn times_are_dates_of_rfc_3339_in_utc() {

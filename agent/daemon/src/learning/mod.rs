@@ -26,6 +26,8 @@ mod tests;
 mod tests_adapt;
 #[cfg(test)]
 mod tests_change;
+#[cfg(test)]
+mod tests_outside;
 mod thread;
 mod twin;
 

@@ -313,4 +313,4 @@ impl Learn for Outside {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -202,7 +202,7 @@ impl PublishedLinks {
             start_rate: Some(start_rate),
         };
         Scenario {
-            link: Link { phases: vec![phase], queue_packets: queue as usize, jitter_ns: 0 },
+            link: Link::new(vec![phase], queue as usize),
             flows: vec![flow],
             cross: None,
             until_ns: until_ns(rtt_ns, max_steps),
@@ -248,7 +248,7 @@ impl RealLinks {
         });
         Scenario {
             flows: self.flows(rng, rate, rtt_ns, has_rival),
-            link: Link { phases, queue_packets: queue as usize, jitter_ns: 0 },
+            link: Link::new(phases, queue as usize),
             cross,
             until_ns,
         }

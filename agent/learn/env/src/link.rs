@@ -1,9 +1,12 @@
-//! The bottleneck: a first-in-first-out queue before a link whose rate, delay and loss change on a schedule.
+//! The bottleneck: a first-in-first-out queue before a link whose rate, delay and loss change on a schedule, or that follows a trace.
 
-use ccplane_netsim::{Capacity, ConfigError, LinkChange, LinkConfig, Outage, QueueLimit};
+use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
+use ccplane_netsim::{Capacity, ConfigError, Ingress, LinkChange, LinkConfig, Outage, QueueLimit};
 
 /// Nanoseconds of a second.
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
+const MS_PER_S: u64 = 1000;
+const BITS_PER_BYTE: u64 = 8;
 
 /// A time from which on a link has these properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,31 +23,47 @@ pub struct Phase {
 
 impl Phase {
     fn bit_per_s(&self) -> u64 {
-        self.bytes_per_s.saturating_mul(8)
-    }
-
-    /// Returns the change of the simulator's link with which the phase begins.
-    pub(crate) fn change(&self) -> LinkChange {
-        LinkChange {
-            bit_per_s: Some(self.bit_per_s()).filter(|rate| *rate > 0),
-            delay_ns: Some(self.delay_ns),
-            loss_ppm: Some(self.loss_ppm),
-        }
+        self.bytes_per_s.saturating_mul(BITS_PER_BYTE)
     }
 }
 
 /// A bottleneck link whose rate, delay and loss change over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// The phases in order of time, the first from 0 on. The last one never stands still.
+    /// The phases in order of time, the first from 0 on. The last one never stands still, unless there is a trace.
     pub phases: Vec<Phase>,
     /// Packets that may wait, beside the one under way into the link.
     pub queue_packets: usize,
     /// Largest extra delay of a packet behind the queue, drawn uniformly for each, nanoseconds. Packets stay in order.
     pub jitter_ns: u64,
+    /// Bytes that a packet costs the link beside its own, such as 4 for a TUN header.
+    pub overhead_bytes: u16,
+    /// Impairments of packets before the queue.
+    pub ingress: Ingress,
+    /// The trace by which the link delivers, over and over, in place of its phases' rates.
+    pub trace: Option<Trace>,
 }
 
 impl Link {
+    /// A link of these phases without jitter, overhead and impairments.
+    pub fn new(phases: Vec<Phase>, queue_packets: usize) -> Link {
+        let ingress = Ingress::default();
+        Link { phases, queue_packets, jitter_ns: 0, overhead_bytes: 0, ingress, trace: None }
+    }
+
+    /// A link that delivers as `trace` says. Its phases tell the trace's mean rate of each second until `until_ns`; the rest of them is
+    /// `like`'s.
+    pub fn of_trace(trace: Trace, queue_packets: usize, like: Phase, until_ns: u64) -> Link {
+        let seconds = until_ns.div_ceil(NS_PER_S).max(1);
+        let mut carried_bytes = vec![0; seconds as usize];
+        for at_ms in trace.schedule(true).take_while(|at_ms| *at_ms < seconds * MS_PER_S) {
+            carried_bytes[(at_ms / MS_PER_S) as usize] += u64::from(OPPORTUNITY_BYTES);
+        }
+        let phase = |(bytes_per_s, n): (u64, u64)| Phase { from_ns: n * NS_PER_S, bytes_per_s, ..like };
+        let phases = carried_bytes.into_iter().zip(0..).map(phase).collect();
+        Link { trace: Some(trace), ..Link::new(phases, queue_packets) }
+    }
+
     /// Returns the simulator's link as it is in the first phase.
     pub(crate) fn config(&self) -> LinkConfig {
         let first = self.phases.first();
@@ -54,17 +73,41 @@ impl Link {
             jitter_ns: self.jitter_ns,
             loss_ppm: first.map_or(0, |phase| phase.loss_ppm),
             outages: self.outages(),
+            overhead_bytes: self.overhead_bytes,
+            ingress: self.ingress,
             ..LinkConfig::new(
-                Capacity::Rate { bit_per_s: moving.map_or(0, Phase::bit_per_s) },
+                match &self.trace {
+                    Some(trace) => Capacity::Trace { trace: trace.clone(), repeat: true },
+                    None => Capacity::Rate { bit_per_s: moving.map_or(0, Phase::bit_per_s) },
+                },
                 first.map_or(0, |phase| phase.delay_ns),
                 QueueLimit::Packets(queue_packets),
             )
         }
     }
 
-    /// Returns the times for which the link stands still.
+    /// Returns the change of the simulator's link with which a phase begins.
+    pub(crate) fn change(&self, phase: &Phase) -> LinkChange {
+        let is_rated = phase.bytes_per_s > 0 && self.trace.is_none();
+        LinkChange {
+            bit_per_s: is_rated.then(|| phase.bit_per_s()),
+            delay_ns: Some(phase.delay_ns),
+            loss_ppm: Some(phase.loss_ppm),
+        }
+    }
+
+    /// Returns the rate that a phase's link and the policer let pass, wire bytes per second.
+    pub(crate) fn passed_bytes_per_s(&self, phase: &Phase) -> u64 {
+        let policed = self.ingress.policer.map_or(u64::MAX, |policer| policer.bit_per_s / BITS_PER_BYTE);
+        phase.bytes_per_s.min(policed)
+    }
+
+    /// Returns the times for which the link stands still; a trace has its own.
     fn outages(&self) -> Vec<Outage> {
         let mut outages: Vec<Outage> = Vec::new();
+        if self.trace.is_some() {
+            return outages;
+        }
         for (phase, next) in self.phases.iter().zip(self.phases.iter().skip(1)) {
             if phase.bytes_per_s > 0 {
                 continue;
@@ -105,7 +148,8 @@ impl Link {
         for (n, phase) in self.phases.iter().enumerate() {
             let end_ns = self.phases.get(n + 1).map_or(u64::MAX, |next| next.from_ns).min(to_ns);
             let ns = end_ns.saturating_sub(phase.from_ns.max(from_ns));
-            bytes += (u128::from(ns) * u128::from(phase.bytes_per_s) / u128::from(NS_PER_S)) as u64;
+            bytes +=
+                (u128::from(ns) * u128::from(self.passed_bytes_per_s(phase)) / u128::from(NS_PER_S)) as u64;
         }
         bytes
     }
@@ -114,13 +158,14 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_netsim::Policer;
 
     fn phase(from_ns: u64, bytes_per_s: u64) -> Phase {
         Phase { from_ns, bytes_per_s, delay_ns: from_ns, loss_ppm: 0 }
     }
 
     fn link(phases: Vec<Phase>) -> Link {
-        Link { phases, queue_packets: 10, jitter_ns: 0 }
+        Link::new(phases, 10)
     }
 
     #[test]
@@ -141,8 +186,27 @@ mod tests {
         assert_eq!(config.capacity, Capacity::Rate { bit_per_s: 8000 });
         let outages: Vec<(u64, u64)> = config.outages.iter().map(|o| (o.from_ns, o.until_ns)).collect();
         assert_eq!(outages, [(0, 200), (300, 400)]);
-        assert_eq!(link.phases[3].change().bit_per_s, None);
+        assert_eq!(link.change(&link.phases[3]).bit_per_s, None);
         assert!(link.check().is_ok());
+    }
+
+    #[test]
+    fn a_traces_phases_have_its_rate_second_by_second_and_a_policer_its_own() {
+        // Three packets in the first half of a lap of two seconds, one at its end.
+        let trace = Trace::from_opportunities_ms(vec![100, 500, 900, 2000]).unwrap();
+        let like = Phase { delay_ns: 7, ..phase(0, 0) };
+        let link = Link::of_trace(trace.clone(), 10, like, 3_500_000_000);
+        let rates: Vec<(u64, u64)> =
+            link.phases.iter().map(|p| (p.from_ns / NS_PER_S, p.bytes_per_s)).collect();
+        assert_eq!(rates, [(0, 4512), (1, 0), (2, 6016), (3, 0)]);
+        let config = link.config();
+        assert_eq!((config.capacity, config.delay_ns), (Capacity::Trace { trace, repeat: true }, 7));
+        assert!(config.outages.is_empty());
+        assert_eq!(link.change(&link.phases[2]).bit_per_s, None);
+        assert!(link.check().is_ok());
+        let policer = Some(Policer { bit_per_s: 16_000, burst_bytes: 6000 });
+        let ingress = Ingress { policer, ..Ingress::default() };
+        assert_eq!(Link { ingress, ..link }.capacity_bytes(0, 2 * NS_PER_S), 2000);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl<'a> World<'a> {
         let phases = &self.scenario.link.phases;
         let Some(phase) = phases.get(number) else { return Ok(()) };
         if number > 0 {
-            self.net.change_link(BOTTLENECK, &phase.change())?;
+            self.net.change_link(BOTTLENECK, &self.scenario.link.change(phase))?;
         }
         if let Some(next) = phases.get(number + 1) {
             self.net.wake_at(next.from_ns, PHASES_FROM + number as u64 + 1);
@@ -95,11 +95,13 @@ impl<'a> World<'a> {
     /// Returns the link rate that a flow's rewards are computed with: an equal share of the capacity that cross traffic leaves,
     /// wire bytes per second.
     fn share(&self, phase: &Phase) -> u64 {
-        let most = self.scenario.link.phases.iter().map(|p| p.bytes_per_s).max().unwrap_or(0);
+        let link = &self.scenario.link;
+        let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);
         let cross = self.scenario.cross.map_or(0, |c| {
             (u128::from(c.bytes_per_s) * u128::from(c.on_ns) / u128::from((c.on_ns + c.off_ns).max(1))) as u64
         });
-        let all = phase.bytes_per_s.saturating_sub(cross).max(most / LEAST_LINK_SHARE);
+        let passed = link.passed_bytes_per_s(phase);
+        let all = passed.saturating_sub(cross).max(most / LEAST_LINK_SHARE);
         all / self.flows.len().max(1) as u64
     }
 

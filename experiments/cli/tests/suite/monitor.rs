@@ -6,10 +6,12 @@ use ccplane_testing::skipped;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -65,8 +67,13 @@ impl Scene {
 
     /// Starts `ccplane web`; its address and token.
     fn web(&self) -> (Ended, String, String) {
-        let arguments = ["web", "--listen", "127.0.0.1:0", "--every", "0.2"];
-        let mut child = Ended(self.home.command(&arguments).stdout(Stdio::piped()).spawn().unwrap());
+        self.web_at(&self.home.path("control.sock"))
+    }
+
+    /// The same, of the agent at this socket.
+    fn web_at(&self, socket: &Path) -> (Ended, String, String) {
+        let mut command = self.home.command(&["web", "--listen", "127.0.0.1:0", "--every", "0.2"]);
+        let mut child = Ended(command.env("CCPLANE_SOCKET", socket).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (address, token) = line.trim().strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
@@ -142,38 +149,46 @@ fn the_web_page_is_served_to_this_machine_only() {
     );
 }
 
-/// The page in a real browser: what it says comes from the agent, and its own policy blocks nothing of it.
-#[test]
-fn a_browser_draws_the_page() {
+/// The browser of this machine; without one the check is skipped.
+fn browser(check: &str) -> Option<&'static str> {
     const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
     let is_there =
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    let Some(browser) = BROWSERS.into_iter().find(is_there) else {
-        return skipped("a browser draws `ccplane web`", "needs chromium (Debian: chromium)");
-    };
+    let found = BROWSERS.into_iter().find(is_there);
+    if found.is_none() {
+        skipped(check, "needs chromium (Debian: chromium)");
+    }
+    found
+}
+
+/// Has a browser draw a page for a few samples, in the page's own time; returns what it prints where `output` asks for that.
+fn browse(browser: &str, home: &Home, page: &str, output: &str) -> String {
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+    ]);
+    command.args(["--virtual-time-budget=8000", "--window-size=1200,1400"]);
+    command.arg(format!("--user-data-dir={}", home.path("browser").display()));
+    let output = command.arg(output).arg(page).output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("Content Security Policy") && !said.contains("Uncaught"), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The page in a real browser: what it says comes from the agent, and its own policy blocks nothing of it.
+#[test]
+fn a_browser_draws_the_page() {
+    let Some(browser) = browser("a browser draws `ccplane web`") else { return };
     let scene = Scene::new();
     let (_web, address, token) = scene.web();
-    let profile = scene.home.path("browser");
     let picture = scene.home.path("page.png");
-    let browse = |output: &str| {
-        let mut command = Command::new(browser);
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-        ]);
-        // Long enough for a few samples, in the page's own time.
-        command.args(["--virtual-time-budget=8000", "--window-size=1200,1400"]);
-        command.arg(format!("--user-data-dir={}", profile.display()));
-        command.arg(output).arg(format!("http://{address}/?token={token}"));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-        let said = stderr(&output);
-        assert!(!said.contains("Content Security Policy") && !said.contains("Uncaught"), "{said}");
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let browse =
+        |output: &str| browse(browser, &scene.home, &format!("http://{address}/?token={token}"), output);
     let page = browse("--dump-dom");
     assert!(page.contains(&format!("agent pid {}, up ", scene.agent.pid())), "{page}");
     for part in ["<td>quic</td>", "<td>reno</td>", "b/s</td>", "Smoothed RTT", "<polyline", "All flows: "] {
@@ -184,6 +199,93 @@ fn a_browser_draws_the_page() {
     assert!(png.starts_with(b"\x89PNG") && png.len() > 20_000, "{} bytes", png.len());
     if let Some(keep) = std::env::var_os("CCPLANE_KEEP_SCREENSHOT") {
         fs::copy(&picture, keep).unwrap();
+    }
+}
+
+/// A socket of the agent that adds decisions to those that it tells: a trial takes minutes, and what a page shows of it need not.
+fn with_decisions(home: &Home, more: Vec<Value>) -> PathBuf {
+    let (agent, socket) = (home.path("control.sock"), home.path("more.sock"));
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        for asker in listener.incoming().map_while(Result::ok) {
+            // Who asked may have gone.
+            let _ = pass_on(&asker, &agent, &more);
+        }
+    });
+    socket
+}
+
+fn pass_on(mut asker: &UnixStream, agent: &Path, more: &[Value]) -> std::io::Result<()> {
+    let mut request = String::new();
+    BufReader::new(asker).read_line(&mut request)?;
+    let mut asked = UnixStream::connect(agent)?;
+    asked.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(asked).read_line(&mut answer)?;
+    let mut answer: Value = serde_json::from_str(&answer)?;
+    if let Some(decisions) = answer["decisions"].as_array_mut() {
+        decisions.extend_from_slice(more);
+    }
+    asker.write_all(format!("{answer}\n").as_bytes())
+}
+
+/// A decision at the end of a trial, as the agent tells it.
+fn trial(snapshot: &str, (verdict, text): (&str, &str), difference: f64, uncertainty: f64) -> Value {
+    json!({
+        "time_s": 1.0, "datapath": "quic", "algorithm": "aurora", "slot": 1, "snapshot": snapshot, "uid": 7,
+        "origin": "learned", "verdict": verdict, "text": text,
+        "evidence": {
+            "converged": true, "stability": 0.25, "fidelity_min": 0.0, "fidelity_mean": 0.125, "safe": true,
+            "quantisation_error": 0.001, "gain": null, "states": 2048,
+        },
+        "comparison": {
+            "pairs": 4, "flows": 1, "controls": 0, "canary_mean": 1.0 + difference, "active_mean": 1.0,
+            "difference": difference, "t": 5.5, "uncertainty": uncertainty, "margin": 0.0625, "finding": "open",
+        },
+    })
+}
+
+/// The page draws what a trial was decided on: the rewards, their difference with its interval, and the margin.
+#[test]
+fn a_browser_shows_the_evidence_of_trials() {
+    let Some(browser) = browser("a browser shows the evidence of trials") else { return };
+    let scene = Scene::new();
+    let socket = with_decisions(
+        &scene.home,
+        vec![
+            trial("0123456789abcdef", ("rolled-back", "rolled back: worse"), -0.75, 0.25),
+            trial("fedcba9876543210", ("promoted", "promoted"), 0.5, 0.375),
+        ],
+    );
+    let (_web, address, token) = scene.web_at(&socket);
+    let page = browse(browser, &scene.home, &format!("http://{address}/?token={token}"), "--dump-dom");
+    assert!(page.contains(&format!("agent pid {}, up ", scene.agent.pid())), "{page}");
+    // The table after its heading, newest first.
+    let table = page.split_once("id=\"decisions\"").unwrap().1;
+    let (head, rows) = table.split_once("<tbody>").unwrap();
+    let rows: Vec<&str> = rows.split_once("</tbody>").unwrap().0.split("<tr").skip(1).collect();
+    assert!(head.contains("evidence") && rows.len() >= 2, "{table}");
+    let promoted = [
+        "fedcba987654<",
+        "12.5 %",
+        "1.000 \u{2192} 1.500",
+        "0.500 \u{b1} 0.375",
+        "difference 0.5, interval \u{b1}0.375, margin 0.0625",
+        "class=\"interval\"",
+        "class=\"mean\"",
+        ">promoted<",
+    ];
+    let rolled_back = [
+        "0123456789ab<",
+        "1.000 \u{2192} 0.250",
+        "-0.750 \u{b1} 0.250",
+        "difference -0.75, interval \u{b1}0.25, margin 0.0625",
+        ">rolled back: worse<",
+    ];
+    for (row, parts) in rows.iter().zip([&promoted[..], &rolled_back]) {
+        for part in parts {
+            assert!(row.contains(part), "no {part}: {row}");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccplane import _native
 from ccplane.algorithm import Algorithm, hosted
+from ccplane.cluster import connect
 
 if TYPE_CHECKING:
     import pandas
@@ -35,8 +36,9 @@ def league(
         players: names of built-in algorithms, or algorithms of your own.
         links: links of each family.
         set_name: `training` or `validation`.
-        cores: cores of this machine to use; all unless given. With `ray`, tasks of one core each are used.
-        ray: spread the links as tasks over Ray, which is to be initialised. The rows, and the bytes of `out`, are those of a local run.
+        cores: cores of this machine to use; all unless given. A cluster has its own number.
+        ray: spread the links as tasks over Ray: the cluster that `RAY_ADDRESS` names, or this machine. The rows, and the bytes of
+            `out`, are those of a local run.
         traces: the folder of recorded traces.
         out: a file for the results, one line for each row, as `ccplane league` writes it.
     """
@@ -46,6 +48,7 @@ def league(
     own = [player for player in players if not isinstance(player, str)]
     drawn = [f"{family}/{set_name}/{number}" for family in families for number in range(links)]
     if ray:
+        connect(cores or os.cpu_count() or 1)
         lines = _spread(drawn, names, own, traces)
     else:
         lines = _native.play_links(drawn, names, hosted(own), cores or os.cpu_count() or 1, traces)

@@ -25,8 +25,8 @@ A recipe is a TOML file::
     log_std = 0.7           # logarithm of the actions' deviation at first
 
 Whoever trains, the result is a policy file, `NAME.safetensors`, and its integers, `NAME.snapshot`, which an agent takes:
-`ccplane snapshot push`. One of MOCC by sb3 or rllib knows no preferences, so that an agent does not learn on from it. What Ray runs on
-several machines is the same recipe after `ray.init(address=...)`.
+`ccplane snapshot push`. One of MOCC by sb3 or rllib knows no preferences, so that an agent does not learn on from it. On a Ray
+cluster it is the same recipe, with the cluster's address in `RAY_ADDRESS`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccplane.algorithm import command
+from ccplane.cluster import connect
 from ccplane.envs import Env, family_text, spaces
 from ccplane.policy import Layer, Policy, linear_layers
 
@@ -186,13 +187,11 @@ def _sb3(of: Recipe) -> None:
 
 
 def _rllib(of: Recipe) -> None:
-    import ray
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
     from ray.tune.registry import register_env
 
-    if not ray.is_initialized():
-        ray.init(num_cpus=of.workers + 1, include_dashboard=False)
+    connect(of.workers + 1)
     ppo, widths = of.ppo, list(HIDDEN[of.algorithm])
     register_env("ccplane", lambda _: Env(of.algorithm, of.links))
     model = DefaultModelConfig(

@@ -97,22 +97,55 @@ def test_actions_do_what_they_say():
     assert sent(1.0) > sent(-1.0)
 
 
-def test_the_leagues_links_are_environments():
-    families = ["steady", "steps", "shallow", "loss", "handover", "beside-cubic", "unresponsive"]
-    environment = ccplane.Env(links={"league": families, "links": 2}, max_steps=15)
-    first = [environment.reset(seed=seed)[0] for seed in range(14)]
+#: Families of the league whose links have one learning flow, and those that are no environments, with what they have.
+FAMILIES = [
+    "steady", "steps", "shallow", "deep", "loss", "burst", "policer", "cellular", "jitter", "wifi", "handover",
+    "beside-cubic", "beside-reno", "beside-bbr", "unresponsive", "recorded",
+]
+NONE = {
+    "slow-return": "a way back",
+    "lumpy-return": "a way back",
+    "lossy-return": "a way back",
+    "short-flows": "short flows",
+}
+
+
+@pytest.fixture
+def drives(tmp_path):
+    """A folder of drives in place of the recorded ones: 12 Mb/s for three seconds, then half of that."""
+    times = [*range(1, 3001), *range(3002, 6001, 2)]
+    for drive in ["Verizon-LTE-driving", "TMobile-UMTS-driving"]:
+        for direction in ["up", "down"]:
+            (tmp_path / f"{drive}.{direction}").write_text("".join(f"{ms}\n" for ms in times))
+    return str(tmp_path)
+
+
+def test_the_leagues_links_are_environments(drives):
+    environment = ccplane.Env(links={"league": FAMILIES, "links": 2, "traces": drives}, max_steps=15)
+    count = 2 * len(FAMILIES)
+    first = [environment.reset(seed=seed)[0] for seed in range(count)]
     for _ in range(10):
         _, reward, _, _, _ = environment.step(np.zeros(1, np.float32))
         assert np.isfinite(reward)
     # As many links as asked for: then they come again.
-    np.testing.assert_array_equal(environment.reset(seed=14)[0], first[0])
-    assert len({row.tobytes() for row in first}) > 7
-    with pytest.raises(ValueError, match="`wifi` are no environments: a rate that a trace gives"):
-        ccplane.Env(links={"league": ["wifi"]})
+    np.testing.assert_array_equal(environment.reset(seed=count)[0], first[0])
+    assert len({row.tobytes() for row in first}) > count // 3
+    assert len(FAMILIES) + len(["own", "own-rtts"]) + len(NONE) == 22
+
+
+@pytest.mark.parametrize("family", NONE)
+def test_families_that_are_no_environments_say_why(family):
+    with pytest.raises(ValueError, match=f"`{family}` are no environments: {NONE[family]}"):
+        ccplane.Env(links={"league": [family]})
+
+
+def test_families_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(ValueError, match="several learning flows"):
         ccplane.Env(links={"league": ["own"]})
     with pytest.raises(ValueError, match="no family is called `none`"):
         ccplane.Env(links={"league": ["none"]})
+    with pytest.raises(ValueError, match="No such file"):
+        ccplane.Env(links={"league": ["recorded"], "traces": str(tmp_path)})
 
 
 def test_what_is_wrong_is_refused():

@@ -341,3 +341,28 @@ def test_a_learner_that_hangs_or_is_killed_changes_nothing(home):
         with learner(home, "next", path) as (_, said):
             until("the next one is let in", said)
         assert runs.poll() is None
+
+
+def test_what_a_recipe_trained_decides_for_live_flows(home):
+    """The whole chain: a recipe, a policy file, its integers, a push to a running agent, a QUIC flow that decides by it."""
+    recipe, snapshot = home / "recipe.toml", home / "aurora.snapshot"
+    recipe.write_text(f'algorithm = "aurora"\nsteps = 1\nseed = 5\nout = "{home}"\n')
+    trained = ccplane.train(recipe)
+    assert trained.algorithm == "aurora"
+    name = ask("snapshot", "inspect", snapshot)["hash"]
+
+    def active():
+        """The deployment that flows decide by."""
+        slots = ask("snapshot", "list")["slots"]
+        return next((one for slot in slots for one in slot["deployments"] if one["role"] == "active"), None)
+
+    config = 'default_algorithm = "aurora"\nlearn.mode = "off"\n'
+    with agent(home, config) as (runs, server), fetching(home, server):
+        shipped = until("the shipped snapshot decides", lambda: (found := active()) and found["flows"] and found)
+        assert shipped["snapshot"] != name
+        assert ccplane.command(["snapshot", "push", snapshot, "--force"]) == 0
+        decides = until("a flow decides by the pushed one", lambda: (found := active()) and found["flows"] and found)
+        assert (decides["snapshot"], decides["origin"]) == (name, "operator")
+        bytes_before = sum(map(acked, ask("flows")["flows"]))
+        until("more of the flow", lambda: sum(map(acked, ask("flows")["flows"])) > bytes_before)
+        assert runs.poll() is None

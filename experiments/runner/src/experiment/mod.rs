@@ -33,6 +33,7 @@ pub use header::header;
 use progress::Estimate;
 pub use progress::Progress;
 pub use schedule::{Slot, schedule, seed};
+pub use simulated::TUN_HEADER_BYTES;
 pub use store::{Store, StoreError};
 
 /// A run is tried so often in one go.

@@ -8,7 +8,7 @@ use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::{FlowId, Mode};
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::workload::Arrival;
-use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
+use ccplane_netsim::{self as netsim, Capacity, LinkChange, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{
     AgentUse, Completion, Completions, DatagramsUse, Datapath, FlowResult, LinkUse, Measured, State,
 };
@@ -19,15 +19,13 @@ use super::live::DRAIN;
 use super::{Job, RunControl};
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
-use crate::plan::{
-    BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Traffic,
-};
+use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Scenario, Traffic};
 use crate::sim::{self, OwnPath, SimChange, Simulated, Simulation, SimulationFlow};
 
 /// Virtual time between two polls of the queue, microseconds.
 const POLL_EVERY_US: u64 = 1_000;
 /// Bytes that the emulator counts for a packet beside its IP length, as mahimahi does.
-const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
+pub const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
 /// Virtual time between two polls of the flows' states, as for live flows, microseconds.
 const STATES_EVERY_US: u64 = 100_000;
 /// Polls of the queue between two drawings of the progress, when Ctrl-C is noticed too.
@@ -194,26 +192,10 @@ fn simulated(link: &Link, emulated: bool) -> LinkConfig {
     let (queue, discipline) = waiting(link.queue);
     LinkConfig {
         loss_ppm: link.loss_ppm,
-        ingress: ingress(&link.impairments),
+        ingress: link.impairments.simulated(),
         discipline,
         overhead_bytes: TUN_HEADER_BYTES,
         ..LinkConfig::new(capacity(&link.medium, emulated), link.delay_us * 1000, queue)
-    }
-}
-
-fn ingress(asked: &Impairments) -> Ingress {
-    let burst_loss = |burst: BurstLoss| {
-        let (to_bad_ppm, to_good_ppm) = burst.chances_ppm();
-        netsim::BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm: netsim::workload::PPM }
-    };
-    let policer = |p: Policer| netsim::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
-    let reorder = netsim::Reorder { ppm: asked.reorder_ppm, hold_ns: asked.reorder_us * 1000 };
-    Ingress {
-        duplicate_ppm: asked.duplicate_ppm,
-        burst_loss: asked.burst_loss.map(burst_loss),
-        policer: asked.policer.map(policer),
-        jitter_ns: asked.jitter_us * 1000,
-        reorder: (asked.reorder_ppm > 0).then_some(reorder),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::workload::FlowSizes;
-use ccplane_netsim::{CrossConfig, CrossPattern};
+use ccplane_netsim::{self as netsim, CrossConfig, CrossPattern, Ingress};
 use ccplane_results::{Comparison, Contender, Datapath, PaperFigure};
 
 use super::number::decimal;
@@ -159,6 +159,27 @@ pub struct Impairments {
     pub duplicate_ppm: u32,
     /// A token bucket that drops what exceeds it.
     pub policer: Option<Policer>,
+}
+
+impl Impairments {
+    /// Returns the impairments as the simulated network takes them.
+    #[must_use]
+    pub fn simulated(self) -> Ingress {
+        let burst_loss = |burst: BurstLoss| {
+            let (to_bad_ppm, to_good_ppm) = burst.chances_ppm();
+            let loss_bad_ppm = netsim::workload::PPM;
+            netsim::BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm }
+        };
+        let policer = |p: Policer| netsim::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
+        let reorder = netsim::Reorder { ppm: self.reorder_ppm, hold_ns: self.reorder_us * 1000 };
+        Ingress {
+            duplicate_ppm: self.duplicate_ppm,
+            burst_loss: self.burst_loss.map(burst_loss),
+            policer: self.policer.map(policer),
+            jitter_ns: self.jitter_us * 1000,
+            reorder: (self.reorder_ppm > 0).then_some(reorder),
+        }
+    }
 }
 
 /// Losses in bursts of a mean length, in which every packet is lost (Gilbert 1960).

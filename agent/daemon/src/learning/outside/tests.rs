@@ -80,14 +80,22 @@ fn receive(stream: &mut UnixStream) -> (u8, Vec<u8>) {
     (message[0], message[1..].to_vec())
 }
 
+/// A message as a process sends it.
+fn message(kind: u8, content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u32 + 1).to_le_bytes()[..], &[kind], content].concat()
+}
+
+/// The message that offers a policy file, with the measure of its convergence.
+pub(in crate::learning) fn offer_of(stability: f64, file: &[u8]) -> Vec<u8> {
+    message(b'O', &[&stability.to_le_bytes()[..], file].concat())
+}
+
 fn send(stream: &mut UnixStream, kind: u8, content: &[u8]) {
-    stream.write_all(&(content.len() as u32 + 1).to_le_bytes()).unwrap();
-    stream.write_all(&[kind]).unwrap();
-    stream.write_all(content).unwrap();
+    stream.write_all(&message(kind, content)).unwrap();
 }
 
 fn offer(stream: &mut UnixStream, policy: &Policy) {
-    send(stream, b'O', &[&0.25f64.to_le_bytes()[..], &policy.to_bytes().unwrap()].concat());
+    stream.write_all(&offer_of(0.25, &policy.to_bytes().unwrap())).unwrap();
 }
 
 fn json(content: &[u8]) -> serde_json::Value {

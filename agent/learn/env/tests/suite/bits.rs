@@ -6,7 +6,10 @@ use ccplane_env::{
     Decider, FlowSetup, Integer, Link, NoDecider, NoObserver, OnOff, Phase, Prepared, Scenario, Stack, run,
 };
 use ccplane_learn::Rng;
-use ccplane_netsim::{Acks, Capacity, CrossConfig, CrossPattern, LinkConfig, PathConfig, QueueLimit};
+use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
+use ccplane_netsim::{
+    Acks, BurstLoss, Capacity, CrossConfig, CrossPattern, LinkConfig, PathConfig, Policer, QueueLimit,
+};
 use ccplane_program::compile;
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source, Wake};
 use ccplane_snapshot::{DeployOptions, Snapshot};
@@ -117,8 +120,13 @@ fn simulator(scenario: &Scenario, seed: u64, snapshot: Option<&Snapshot>) -> (Si
     let link = LinkConfig {
         loss_ppm: phase.loss_ppm,
         jitter_ns: scenario.link.jitter_ns,
+        overhead_bytes: scenario.link.overhead_bytes,
+        ingress: scenario.link.ingress,
         ..LinkConfig::new(
-            Capacity::Rate { bit_per_s: phase.bytes_per_s * 8 },
+            match &scenario.link.trace {
+                Some(trace) => Capacity::Trace { trace: trace.clone(), repeat: true },
+                None => Capacity::Rate { bit_per_s: phase.bytes_per_s * 8 },
+            },
             phase.delay_ns,
             QueueLimit::Packets(scenario.link.queue_packets as u32),
         )
@@ -218,7 +226,7 @@ fn scenario(bytes_per_s: u64, rtt_ns: u64, queue_packets: usize, flows: u64, sta
         start_rate: None,
     };
     Scenario {
-        link: Link { phases: vec![phase], queue_packets, jitter_ns: 0 },
+        link: Link::new(vec![phase], queue_packets),
         flows: (0..flows).map(flow).collect(),
         cross: None,
         until_ns: UNTIL_NS,
@@ -232,6 +240,10 @@ enum Kind {
     Lossy,
     Shallow,
     Jitter,
+    Burst,
+    Policed,
+    Traced,
+    Late,
 }
 
 /// Draws a link of half to 40 Mb/s and 4 to 160 ms, with one or two flows of one stack.
@@ -248,8 +260,33 @@ fn drawn(kind: Kind, number: u64) -> (Scenario, u64) {
         Kind::Steady | Kind::Shallow => {}
         Kind::Lossy => drawn.link.phases[0].loss_ppm = between(1e3, 1e5) as u32,
         Kind::Jitter => drawn.link.jitter_ns = between(1e6, 20e6) as u64,
+        Kind::Burst => {
+            let (to_bad_ppm, to_good_ppm) = (between(1e3, 1e4) as u32, between(5e4, 5e5) as u32);
+            let burst = BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm: 1_000_000 };
+            drawn.link.ingress.burst_loss = Some(burst);
+        }
+        Kind::Policed => {
+            let bit_per_s = (bytes_per_s as f64 * 8.0 * between(0.2, 0.8)) as u64;
+            drawn.link.ingress.policer = Some(Policer { bit_per_s, burst_bytes: between(6e3, 1e5) as u64 });
+        }
+        Kind::Traced => drawn.link = traced(&drawn.link, &mut between),
+        Kind::Late => drawn.link.ingress.jitter_ns = between(1e6, 20e6) as u64,
     }
+    drawn.link.overhead_bytes = (OPPORTUNITY_BYTES - WIRE_BYTES as u32) as u16;
     (drawn, number)
+}
+
+/// A link like another one whose opportunities to deliver come at random, at the same mean rate.
+fn traced(like: &Link, between: &mut dyn FnMut(f64, f64) -> f64) -> Link {
+    let phase = like.phases[0];
+    let gap_ms = f64::from(OPPORTUNITY_BYTES) * 1e3 / phase.bytes_per_s as f64;
+    let (mut at_ms, mut opportunities_ms) = (0.0, Vec::new());
+    while at_ms < 2000.0 {
+        at_ms += gap_ms * between(0.2, 3.0);
+        opportunities_ms.push(at_ms as u32 + 1);
+    }
+    let trace = Trace::from_opportunities_ms(opportunities_ms).unwrap();
+    Link::of_trace(trace, like.queue_packets, phase, UNTIL_NS)
 }
 
 fn witness(paced: i64) -> Arc<dyn Algorithm> {
@@ -301,6 +338,28 @@ fn every_ack_of_shallow_links_says_the_same() {
 #[test]
 fn every_ack_of_links_with_jitter_says_the_same() {
     play(Kind::Jitter);
+}
+
+#[test]
+fn every_ack_of_links_that_lose_in_bursts_says_the_same() {
+    let lost = play(Kind::Burst);
+    assert!(lost > 100, "{lost} packets lost");
+}
+
+#[test]
+fn every_ack_of_policed_links_says_the_same() {
+    let lost = play(Kind::Policed);
+    assert!(lost > 100, "{lost} packets lost");
+}
+
+#[test]
+fn every_ack_of_links_that_follow_a_trace_says_the_same() {
+    play(Kind::Traced);
+}
+
+#[test]
+fn every_ack_of_links_whose_packets_wait_before_the_queue_says_the_same() {
+    play(Kind::Late);
 }
 
 /// Behind room for one packet it matters in which trains segments leave; that is what environments must not leave out.

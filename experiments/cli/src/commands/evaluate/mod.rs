@@ -8,8 +8,8 @@ use crate::cli::EvaluateArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_evaluation::{
-    CRITERIA, Case, Cell, ConformanceCase, Conformed, Criterion, Evaluation, EvaluationError, Ground, Kind,
-    LiveConfig, Play, Provenance, REFERENCES, ScenarioSet, Store, Traces, conform, contenders, live,
+    CRITERIA, Case, Cell, ConformanceCase, Conformed, Criterion, Evaluation, EvaluationError, Ground,
+    KERNEL_NAMES, Kind, LiveConfig, Play, Provenance, ScenarioSet, Store, Traces, conform, contenders, live,
     live_cases, page, play, text,
 };
 use ccplane_runner::experiment::{ExperimentError, Progress};
@@ -210,9 +210,11 @@ impl Session<'_> {
 
     /// Compares our program with the kernel's algorithm of the same name, where there is one and live runs are asked for.
     fn conform(&self, name: &str) -> Result<Conforming, Failure> {
-        let kernels = host::kernel_algorithms();
-        let is_comparable = REFERENCES.contains(&name) && kernels.iter().any(|kernel| kernel == name);
-        if self.args.live == 0.0 || !is_comparable {
+        if self.args.live == 0.0 || !KERNEL_NAMES.contains(&name) {
+            return Ok(Conforming::NotAsked);
+        }
+        if !host::has_kernel_algorithm(name) {
+            eprintln!("ccplane: {name}: this kernel has no algorithm of that name to compare with");
             return Ok(Conforming::NotAsked);
         }
         let mut agents = OwnAgents::new(self.args.place.locate(None)?);
