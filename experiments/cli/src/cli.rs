@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     League(LeagueArgs),
     Evaluate(EvaluateArgs),
-    Quic(QuicArgs),
+    Quic(Box<QuicArgs>),
     Record(RecordArgs),
     Predict(PredictArgs),
     Trace(TraceArgs),
