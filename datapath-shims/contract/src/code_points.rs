@@ -12,7 +12,7 @@ pub const MAX_DSCP: u8 = 63;
 pub struct CodePoints([u8; PRIORITIES]);
 
 impl Default for CodePoints {
-    /// Expedited forwarding (RFC 3246), the first class of each assured forwarding (RFC 2597), best effort twice, and for the last one
+    /// Expedited forwarding (RFC 3246), the four classes of assured forwarding (RFC 2597), and best effort twice. The last priority gets
     /// the class selector that many networks serve behind best effort.
     fn default() -> CodePoints {
         CodePoints([46, 34, 26, 18, 10, 0, 0, 8])

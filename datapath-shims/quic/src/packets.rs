@@ -8,7 +8,7 @@
 //! - quinn does not tell what waits to be sent: `Flow.bytes_waiting` is what the application wrote, less what was sent.
 //! - There is one path. Its RTT is quinn's; packets sent since the sample before stand for those delivered.
 //!
-//! A priority leaves as a code point (DSCP), written on each call of the wire, so that it is its packets' own and not the socket's.
+//! A priority leaves as a code point (DSCP). Each call of the wire writes it, so that it belongs to the packets and not to the socket.
 
 use ccplane_contract::{CodePoints, FlowInfo};
 use ccplane_engine::Engine;
@@ -95,8 +95,8 @@ impl Decisions {
         PacketConnection { flow, in_flight, sampled: PathCounters::of(stats) }
     }
 
-    /// Decides about a packet that is about to leave, of so many bytes, with so much in flight before it and so much written so far.
-    /// Returns its code point.
+    /// Decides about a packet that is about to leave and returns its code point. The bytes are the packet's, those in flight before it
+    /// and those that the application has written so far.
     pub(crate) fn code_point(
         &mut self,
         connection: &mut PacketConnection,

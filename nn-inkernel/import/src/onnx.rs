@@ -1,7 +1,7 @@
 //! Networks in ONNX files.
 
 use crate::chain::{Chain, Misplaced};
-use crate::proto::{DOUBLE, EXTERNAL, FLOAT, Graph, Model, Node, Tensor};
+use crate::proto::{DOMAIN, DOUBLE, EXTERNAL, FLOAT, Graph, Model, Node, Tensor};
 use crate::{ImportError, MAX_BYTES, MAX_NUMBERS, MAX_STEPS};
 use ccplane_quantize::{Activation, Mlp};
 use prost::Message;
@@ -22,7 +22,12 @@ pub fn onnx(bytes: &[u8]) -> Result<Mlp, ImportError> {
         return Err(ImportError::TooMany { what: "bytes", found: bytes.len(), limit: MAX_BYTES });
     }
     let model = Model::decode(bytes).map_err(|error| ImportError::Onnx { reason: error.to_string() })?;
-    let graph = model.graph.ok_or_else(|| ImportError::Onnx { reason: "it has no graph".to_owned() })?;
+    let missing = |what: &str| ImportError::Onnx { reason: format!("it has no {what}") };
+    let graph = model.graph.ok_or_else(|| missing("graph"))?;
+    // Writers put it last, and a file that was cut off there decodes.
+    if !model.operators.iter().any(|set| set.version > 0 && ["", DOMAIN].contains(&set.domain.as_str())) {
+        return Err(missing("version of ONNX's operators"));
+    }
     Reader::new(&graph)?.network()
 }
 

@@ -7,6 +7,17 @@ use prost::Message;
 pub(crate) struct Model {
     #[prost(message, optional, tag = "7")]
     pub(crate) graph: Option<Graph>,
+    #[prost(message, repeated, tag = "8")]
+    pub(crate) operators: Vec<OperatorSet>,
+}
+
+/// The version of the operators of one domain; ONNX's own domain has no name, or its long one.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OperatorSet {
+    #[prost(string, tag = "1")]
+    pub(crate) domain: String,
+    #[prost(int64, tag = "2")]
+    pub(crate) version: i64,
 }
 
 /// A graph of nodes.
@@ -78,6 +89,8 @@ pub(crate) struct Tensor {
     pub(crate) location: i32,
 }
 
+/// The long name of ONNX's own operators.
+pub(crate) const DOMAIN: &str = "ai.onnx";
 /// The code of single-precision floats in `TensorProto.DataType`.
 pub(crate) const FLOAT: i32 = 1;
 /// Doubles, which some exporters write.

@@ -99,14 +99,20 @@ fn what_no_datapath_computes_is_refused_by_name() {
     ));
 }
 
+#[test]
+fn a_model_that_is_cut_off_anywhere_is_refused() {
+    for cut in 0..LIKE_TORCH.len() {
+        assert!(matches!(onnx(&LIKE_TORCH[..cut]), Err(ImportError::Onnx { .. })), "{cut} bytes");
+    }
+}
+
 proptest! {
     /// Damaged files are refused or read; they end nothing.
     #[test]
-    fn damage_is_refused(at in 0..LIKE_TORCH.len(), byte: u8, cut in 0..LIKE_TORCH.len(), other in 0..PI.len()) {
+    fn damage_ends_nothing(at in 0..LIKE_TORCH.len(), byte: u8, other in 0..PI.len()) {
         let mut damaged = LIKE_TORCH.to_vec();
         damaged[at] = byte;
         let _ = onnx(&damaged);
-        prop_assert!(onnx(&LIKE_TORCH[..cut]).is_err());
         let mut damaged = PI.to_vec();
         damaged[other] = byte;
         let _ = safetensors(&damaged, "pi.", Some(Activation::Tanh));
