@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     fn append(&self, chain: &mut Chain, node: &'a Node, value: &str) -> Result<(), ImportError> {
         let misplaced = |Misplaced(why)| unsupported(node, why);
         let operator = match node.domain.as_str() {
-            "" | "ai.onnx" => node.operator.clone(),
+            "" | DOMAIN => node.operator.clone(),
             domain => format!("{domain}.{}", node.operator),
         };
         match operator.as_str() {
