@@ -214,7 +214,7 @@ fn float(node: &Node, name: &str, default: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Value;
+    use crate::proto::{OperatorSet, Value};
 
     fn node(operator: &str, inputs: &[&str], output: &str) -> Node {
         Node {
@@ -244,7 +244,8 @@ mod tests {
             inputs: value("x"),
             outputs: value("y"),
         };
-        onnx(&Model { graph: Some(graph) }.encode_to_vec())
+        let operators = vec![OperatorSet { domain: String::new(), version: 17 }];
+        onnx(&Model { graph: Some(graph), operators }.encode_to_vec())
     }
 
     #[test]
