@@ -1,10 +1,11 @@
 //! Other placements of learned policies: the same program and the same snapshot, but who asks the network is another.
 //!
-//! Programs are derived from the algorithm's own, so they measure the same intervals in the same way.
+//! Programs are derived from the algorithm's own, so they measure the same intervals in the same way, but for a text that a user gives.
 
 mod agent;
 mod fold;
 mod pinned;
+mod programmed;
 mod still;
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
@@ -13,6 +14,7 @@ pub use agent::InAgent;
 pub use fold::Distilled;
 pub(crate) use pinned::algorithm_of;
 pub use pinned::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
+pub use programmed::{UnfitProgram, WithProgram};
 pub use still::Still;
 
 /// The agent's side of a flow without decisions in the agent, from which no learner learns.

@@ -13,7 +13,8 @@ pub(crate) struct LeagueArgs {
     #[command(flatten)]
     pub(crate) place: super::Place,
 
-    /// The algorithms; without it the heuristics and the learned ones that come with ccplane.
+    /// The algorithms; without it the heuristics and the learned ones that come with ccplane. NAME@FILE is an algorithm under a
+    /// network or a program of your own, such as aurora@my.snapshot or cubic@my.fold.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) algorithm: Vec<String>,
 

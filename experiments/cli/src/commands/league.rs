@@ -1,7 +1,7 @@
 //! `ccplane league`: algorithms ranked on drawn links.
 
 use super::run::OwnAgents;
-use super::{Invoked, print};
+use super::{Invoked, print, variants};
 use crate::cli::{LeagueArgs, OpenSet};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -32,7 +32,9 @@ pub(crate) fn league(
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<ExitCode, Failure> {
     ccplane_agent::agent::log_if_asked();
-    let names = players(args, algorithms).map_err(Failure::input)?;
+    let named = variants::of_files(&args.algorithm, algorithms).map_err(Failure::input)?;
+    let algorithms = &named.algorithms[..];
+    let names = players(&named.names, algorithms).map_err(Failure::input)?;
     let first = names.first().cloned().unwrap_or_default();
     if let Some(link) = &args.show {
         let link: Link = link.parse().map_err(Failure::input)?;
@@ -62,7 +64,7 @@ pub(crate) fn league(
     let cells = play(&fixtures, algorithms, &traces, cores, &done).map_err(Failure::runtime)?;
     let table = Table::new(&cells);
     let about = format!("{} links, {} runs; {}", links.len(), cells.len(), names.join(", "));
-    write(args, &invoked.program, &cells, (&table, &about))?;
+    write(args, &named.as_written(&page::html(&table, &about, &invoked.program)), &cells)?;
     let agreement = match args.live > 0.0 {
         true => Some(live(args, &links, &names, &cells, &Ground { algorithms, traces: &traces })?),
         false => None,
@@ -72,7 +74,7 @@ pub(crate) fn league(
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("{}\n{}", ccplane_league::table(&table), ccplane_league::heat(&table));
-    let worst = ccplane_league::worst(&table, &first, &invoked.program);
+    let worst = named.as_written(&ccplane_league::worst(&table, &first, &invoked.program));
     if !worst.is_empty() {
         text.push_str(&format!("\n{first}'s worst links\n{worst}"));
     }
@@ -84,17 +86,17 @@ pub(crate) fn league(
 }
 
 /// The names that were asked for, all of them there. Without any: an outside crate's own, then those that come with ccplane.
-fn players(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<String>, LeagueError> {
+fn players(named: &[String], algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<String>, LeagueError> {
     let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
-    if args.algorithm.is_empty() {
+    if named.is_empty() {
         let ours: Vec<&str> = ccplane_algs::all().iter().map(|a| a.name()).collect();
         let outside = known.iter().filter(|name| !ours.contains(name));
         let players = outside.chain(PLAYERS.iter().filter(|p| known.contains(p)));
         return Ok(players.map(|p| (*p).to_owned()).collect());
     }
-    match args.algorithm.iter().find(|name| !known.contains(&name.as_str())) {
+    match named.iter().find(|name| !known.contains(&name.as_str())) {
         Some(found) => Err(LeagueError::NoAlgorithm { found: found.clone(), known }),
-        None => Ok(args.algorithm.clone()),
+        None => Ok(named.to_vec()),
     }
 }
 
@@ -175,12 +177,7 @@ fn written_down(args: &LeagueArgs, names: &[String]) -> Result<Permit, Failure> 
     Ok(permit)
 }
 
-fn write(
-    args: &LeagueArgs,
-    program: &str,
-    cells: &[Cell],
-    (table, about): (&Table, &str),
-) -> Result<(), Failure> {
+fn write(args: &LeagueArgs, page: &str, cells: &[Cell]) -> Result<(), Failure> {
     fs::create_dir_all(&args.results)?;
     let mut lines = Vec::new();
     for cell in cells {
@@ -188,7 +185,7 @@ fn write(
         writeln!(lines)?;
     }
     fs::write(args.results.join("league.jsonl"), lines)?;
-    fs::write(args.results.join("league.html"), page::html(table, about, program))?;
+    fs::write(args.results.join("league.html"), page)?;
     Ok(())
 }
 

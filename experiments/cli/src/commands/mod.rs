@@ -30,6 +30,7 @@ mod snapshot;
 mod trace;
 mod train;
 mod trained;
+mod variants;
 
 pub(crate) use bench::bench;
 pub(crate) use control::{adopt, programs, reload, status, stop};

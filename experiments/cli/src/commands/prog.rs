@@ -24,7 +24,7 @@ const SOURCE: Bound = Bound { what: "a program", bytes: MAX_SOURCE_BYTES as u64 
 
 /// Reasons why a program is refused: exit code 2.
 #[derive(Debug, thiserror::Error)]
-enum ProgramError {
+pub(super) enum ProgramError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error("{file}: {} in the program\n{}", count(diagnostics.len()), render(file, text, diagnostics))]
@@ -84,6 +84,21 @@ fn load(
     path: &Path,
     compile: fn(&str) -> Result<Program, Vec<Diagnostic>>,
 ) -> Result<(String, Program), ProgramError> {
+    source(path, compile).map(|source| (source.file, source.program))
+}
+
+/// A program with its text.
+pub(super) struct Compiled {
+    file: String,
+    pub(super) text: String,
+    pub(super) program: Program,
+}
+
+/// Reads and compiles a program, and keeps its text.
+pub(super) fn source(
+    path: &Path,
+    compile: fn(&str) -> Result<Program, Vec<Diagnostic>>,
+) -> Result<Compiled, ProgramError> {
     let (name, bytes) = if path == Path::new("-") {
         let name = Path::new("<stdin>");
         (name, ccplane_files::read_from(io::stdin().lock(), name, SOURCE)?)
@@ -92,7 +107,7 @@ fn load(
     };
     let (file, text) = (name.display().to_string(), ccplane_files::text(bytes, name)?);
     match compile(&text) {
-        Ok(program) => Ok((file, program)),
+        Ok(program) => Ok(Compiled { file, text, program }),
         Err(diagnostics) => Err(ProgramError::Refused { file, text, diagnostics }),
     }
 }

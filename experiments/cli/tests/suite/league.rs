@@ -50,6 +50,50 @@ fn figures_are_json_and_a_link_is_drawn_on_demand() {
     assert!(directory.path().join("loss-training-1-charts").read_dir().unwrap().count() > 2);
 }
 
+/// A network or a program in a file plays as the one that ships does, where it is the same; its worst link's command names the file.
+#[test]
+fn a_network_and_a_program_of_a_file_play() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let network = format!("aurora@{}", root.join("algs/policies/aurora.snapshot").display());
+    let program = format!("cubic@{}", root.join("algs/src/cubic.fold").display());
+    let play = |algorithms: &str, more: &[&str]| {
+        let links = ["--family", "beside-cubic,steady", "--links", "1", "--set", "training"];
+        league(directory.path(), &[&["--algorithm", algorithms][..], &links, more].concat())
+    };
+    play("aurora,cubic", &[]);
+    let shipped = cells(directory.path());
+    let text = play(&format!("{network},{program}"), &[]);
+    let of_files = cells(directory.path());
+    for (one, other) in shipped.iter().zip(&of_files) {
+        assert!(other.algorithm.starts_with(&format!("{}@", one.algorithm)), "{}", other.algorithm);
+        let renamed = Cell { algorithm: one.algorithm.clone(), ..other.clone() };
+        assert_eq!(&renamed, one);
+    }
+    assert_eq!(of_files.len(), 4);
+    assert!(text.contains("cubic@cubic") && text.contains(&format!("--algorithm {network}")), "{text}");
+}
+
+#[test]
+fn files_that_make_no_algorithm_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let lacks = directory.path().join("lacks.fold");
+    fs::write(&lacks, "(def (Report.acked 0)) (when true (report))").unwrap();
+    let broken = directory.path().join("broken.fold");
+    fs::write(&broken, "(def (Report.acked 0)) (when true (fly))").unwrap();
+    let refused = [
+        (format!("cubic@{}", lacks.display()), "the program declares no such register"),
+        (format!("cubic@{}", broken.display()), "broken.fold:1"),
+        (format!("cubix@{}", lacks.display()), "no algorithm is called `cubix`"),
+        ("aurora@/dev/null".to_owned(), "/dev/null"),
+    ];
+    for (named, why) in refused {
+        let done = ccplane(&["league", "--algorithm", &named, "--link", "steady/training/0"]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.code() == Some(2) && said.contains(why), "{named}: {said}");
+    }
+}
+
 /// No flag plays or shows a test link unless its use is written to a file under version control.
 #[test]
 fn test_links_are_sealed() {
