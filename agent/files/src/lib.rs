@@ -1,5 +1,6 @@
 //! Careful file access: reads are bounded, directories are checked by descriptor, and lock files name their holder.
-//! [`monotonic_us`] is the clock that processes on one machine share.
+//! [`monotonic_us`] is the clock that processes on one machine share. [`server_address`] and [`is_listening`] are for who starts
+//! another program's server.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -7,6 +8,7 @@ mod clock;
 mod descriptors;
 mod directory;
 pub mod document;
+mod listener;
 mod lock;
 mod read;
 mod socket;
@@ -14,6 +16,7 @@ mod socket;
 pub use clock::monotonic_us;
 pub use descriptors::raise_descriptor_limit;
 pub use directory::{Directory, DirectoryError, Others};
+pub use listener::{is_listening, server_address};
 pub use lock::{LockError, LockFile, LockState};
 pub use read::{Bound, ReadError, open, read, read_from, read_text, text};
 pub use socket::{SocketError, SocketName, parent, remove_stale_socket};

@@ -8,7 +8,7 @@ pub use model::Futex;
 
 #[cfg(not(all(loom, test)))]
 mod system {
-    use crate::sys;
+    use crate::sys::futex;
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
@@ -33,12 +33,12 @@ mod system {
 
         /// Sleeps while the word has the value `expected`; may return early, as by a signal.
         pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
-            sys::futex_wait(&self.0, expected, timeout);
+            futex::wait(&self.0, expected, timeout);
         }
 
         /// Wakes up to `threads` of those that sleep.
         pub fn wake(&self, threads: u32) {
-            sys::futex_wake(&self.0, threads);
+            futex::wake(&self.0, threads);
         }
     }
 
@@ -48,7 +48,7 @@ mod system {
     /// The kernel has no futex_waitv(2), which is of Linux 5.16.
     pub fn wait_any(words: &[(&Futex, u32)], timeout: Duration) -> std::io::Result<()> {
         let words: Vec<(&AtomicU32, u32)> = words.iter().map(|(word, value)| (&word.0, *value)).collect();
-        sys::futex_wait_any(&words, timeout)
+        futex::wait_any(&words, timeout)
     }
 }
 

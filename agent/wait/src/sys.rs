@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use libc::{c_int, c_long};
@@ -29,70 +28,85 @@ mod ioctl {
     nix::ioctl_read!(get_params, EPOLL, 2, EpollParams);
 }
 
-/// A word of futex_waitv(2), as the kernel reads it (include/uapi/linux/futex.h).
-#[repr(C)]
-struct WaitedWord {
-    value: u64,
-    address: u64,
-    flags: u32,
-    reserved: u32,
-}
+/// Calls of futex(2) and futex_waitv(2). The model checks use loom's condition variable in their place.
+#[cfg(not(all(loom, test)))]
+pub(crate) mod futex {
+    use super::timespec;
+    use libc::c_long;
+    use std::io;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
 
-/// FUTEX_32 and FUTEX_PRIVATE_FLAG, as futex_waitv(2) has them.
-const WAITED_FLAGS: u32 = 2 | 128;
-
-/// Sleeps while `word` is `expected`; returns for any reason.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    let timeout = timeout.map(timespec);
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word lives for the call, and the time, where there is one, too; the kernel writes to neither.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            timeout,
-        );
+    /// A word of futex_waitv(2), as the kernel reads it (include/uapi/linux/futex.h).
+    #[repr(C)]
+    struct WaitedWord {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
     }
-}
 
-/// Wakes up to `threads` that sleep on `word`.
-pub(crate) fn futex_wake(word: &AtomicU32, threads: u32) {
-    // SAFETY: the kernel uses the word's address as a name, and neither reads nor writes it.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, threads);
+    /// FUTEX_32 and FUTEX_PRIVATE_FLAG, as futex_waitv(2) has them.
+    const WAITED_FLAGS: u32 = 2 | 128;
+
+    /// Sleeps while `word` is `expected`; returns for any reason.
+    pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        let timeout = timeout.map(timespec);
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the word lives for the call, and the time, where there is one, too; the kernel writes to neither.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                expected,
+                timeout,
+            );
+        }
     }
-}
 
-/// Sleeps while all words have their values; returns for any reason but that the call is not there.
-pub(crate) fn futex_wait_any(words: &[(&AtomicU32, u32)], timeout: Duration) -> io::Result<()> {
-    let waited: Vec<WaitedWord> = words
-        .iter()
-        .map(|(word, value)| WaitedWord {
-            value: u64::from(*value),
-            address: word.as_ptr() as u64,
-            flags: WAITED_FLAGS,
-            reserved: 0,
-        })
-        .collect();
-    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
-    let now = Duration::from(nix::time::clock_gettime(clock)?);
-    let until = timespec(now.saturating_add(timeout));
-    // SAFETY: the list, the words that it names and the time live for the call, which writes to none of them.
-    let woken = unsafe {
-        libc::syscall(
-            libc::SYS_futex_waitv,
-            waited.as_ptr(),
-            waited.len() as c_long,
-            0 as c_long,
-            &raw const until,
-            libc::CLOCK_MONOTONIC as c_long,
-        )
-    };
-    let error = io::Error::last_os_error();
-    let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM));
-    if woken < 0 && is_refused { Err(error) } else { Ok(()) }
+    /// Wakes up to `threads` that sleep on `word`.
+    pub(crate) fn wake(word: &AtomicU32, threads: u32) {
+        // SAFETY: the kernel uses the word's address as a name, and neither reads nor writes it.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                threads,
+            );
+        }
+    }
+
+    /// Sleeps while all words have their values; returns for any reason but that the call is not there.
+    pub(crate) fn wait_any(words: &[(&AtomicU32, u32)], timeout: Duration) -> io::Result<()> {
+        let waited: Vec<WaitedWord> = words
+            .iter()
+            .map(|(word, value)| WaitedWord {
+                value: u64::from(*value),
+                address: word.as_ptr() as u64,
+                flags: WAITED_FLAGS,
+                reserved: 0,
+            })
+            .collect();
+        let clock = nix::time::ClockId::CLOCK_MONOTONIC;
+        let now = Duration::from(nix::time::clock_gettime(clock)?);
+        let until = timespec(now.saturating_add(timeout));
+        // SAFETY: the list, the words that it names and the time live for the call, which writes to none of them.
+        let woken = unsafe {
+            libc::syscall(
+                libc::SYS_futex_waitv,
+                waited.as_ptr(),
+                waited.len() as c_long,
+                0 as c_long,
+                &raw const until,
+                libc::CLOCK_MONOTONIC as c_long,
+            )
+        };
+        let error = io::Error::last_os_error();
+        let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM));
+        if woken < 0 && is_refused { Err(error) } else { Ok(()) }
+    }
 }
 
 fn timespec(time: Duration) -> libc::timespec {

@@ -10,7 +10,7 @@
  * The caller allocates, serialises the calls on one flow, and frees. The bytes that are verified must be the caller's
  * own copy: whoever sent them must not be able to change them meanwhile.
  *
- * Build vm.c, program.c, infer.c and slots.c beside the caller's own files; policy.h is generated (tests/networks.rs).
+ * Build vm.c, program.c, infer.c and slots.c beside the caller's own files; policy.h is generated, as it says.
  */
 #ifndef CCPLANE_VM_H
 #define CCPLANE_VM_H

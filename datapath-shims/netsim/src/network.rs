@@ -263,11 +263,11 @@ impl Network {
     }
 
     /// Offers a segment to the flow's first link now, or after its access delay. A flow that does not exist
-    /// sends nothing.
+    /// sends nothing. Returns whether that link has lost the segment, or a copy of it, at random by now.
     #[inline]
-    pub fn send(&mut self, flow: FlowIndex, segment: Segment) {
+    pub fn send(&mut self, flow: FlowIndex, segment: Segment) -> bool {
         let Segment { seq, tx, bytes, push } = segment;
-        let Some(path) = self.paths.get(flow as usize) else { return };
+        let Some(path) = self.paths.get(flow as usize) else { return false };
         self.sent += 1;
         let flags = path.flags | if push { flag::PUSH } else { 0 };
         let packet = Packet::new(flow, bytes, flags, seq, tx).steered(path.priority, path.route);
@@ -276,6 +276,7 @@ impl Network {
             Some(delay) => {
                 let packet = packet.before_first();
                 self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::Packet(packet));
+                false
             }
         }
     }
@@ -502,26 +503,32 @@ impl Network {
         self.cross.get(source as usize).map(|c| c.stats)
     }
 
+    /// Hands a packet to a link. Returns whether the link loses it, or a copy of it, at random.
     #[inline]
-    fn offer(&mut self, link: u8, packet: Packet) {
+    fn offer(&mut self, link: u8, packet: Packet) -> bool {
         let l = &mut self.links[usize::from(link)];
         if l.has_ingress() {
             return self.impair(link, packet);
         }
-        if l.loses() {
-            return self.note(3, packet.flow, packet.tx);
+        let is_lost = l.loses();
+        if is_lost {
+            self.note(3, packet.flow, packet.tx);
+        } else {
+            self.enqueue(link, packet);
         }
-        self.enqueue(link, packet);
+        is_lost
     }
 
-    /// Applies the link's impairments to a packet before the queue.
+    /// Applies the link's impairments to a packet before the queue. Returns whether a copy is lost at random.
     #[cold]
-    fn impair(&mut self, link: u8, packet: Packet) {
+    fn impair(&mut self, link: u8, packet: Packet) -> bool {
         let index = usize::from(link);
         let copies = if self.links[index].copies() { 2 } else { 1 };
+        let mut is_lost = false;
         for _ in 0..copies {
             let l = &mut self.links[index];
             let way = if l.loses() { IngressOutcome::Lost } else { l.way(self.now_ns, &packet) };
+            is_lost |= way == IngressOutcome::Lost;
             match way {
                 IngressOutcome::Lost | IngressOutcome::Policed => self.note(3, packet.flow, packet.tx),
                 IngressOutcome::Straight => self.enqueue(link, packet),
@@ -535,6 +542,7 @@ impl Network {
                 }
             }
         }
+        is_lost
     }
 
     fn hold(&mut self, link: u8, packet: Packet) -> u32 {
@@ -634,10 +642,10 @@ impl Network {
         let (seq, tx) = (cumulative, deliveries);
         let packet = Packet::new(flow, ACK_BYTES + path.receiver.sack_bytes(), flag::ACK, seq, tx);
         match path.release {
-            None => self.offer(first, packet),
-            Some(lane) => {
-                self.events.append(lane, at_ns, InFlight::Packet(packet.before_first()));
+            None => {
+                self.offer(first, packet);
             }
+            Some(lane) => self.events.append(lane, at_ns, InFlight::Packet(packet.before_first())),
         }
     }
 
@@ -667,7 +675,9 @@ impl Network {
     fn arrive_cross(&mut self, packet: Packet) -> Option<Occurrence> {
         let cross = self.cross.get_mut(packet.flow as usize)?;
         match cross.config.links.get(packet.hop()).copied() {
-            Some(link) => self.offer(link, packet),
+            Some(link) => {
+                self.offer(link, packet);
+            }
             None => cross.stats.delivered += 1,
         }
         None

@@ -5,12 +5,14 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::Namespace;
+use ccplane_files::is_listening;
 use ccplane_traces::log::{Figures, LinkLog};
 
 use crate::error::{BenchError, context};
@@ -26,11 +28,8 @@ const UPLINK_LOG: &str = "uplink.log";
 const TRACE: &str = "trace";
 /// One opportunity a millisecond: 12.032 Mb/s.
 const CONST12: &str = "1\n";
-/// The sockets of the namespace that a thread is in.
-const SOCKETS: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-/// 5201, as the kernel's tables print it.
-const IPERF3_PORT: &str = ":1451";
-const LISTEN: &str = "0A";
+/// The place where iperf3 listens unless it is told otherwise, which is at this port on all addresses.
+const IPERF3: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5201);
 /// Since the link's start, when both loads have long begun and slow start is over.
 const FROM_MS: u32 = 2_000;
 /// The time that a run may take beyond its sending time.
@@ -190,18 +189,10 @@ impl Drop for Running {
     }
 }
 
-/// Waits until a server listens at iperf3's port in the namespace.
+/// Waits until iperf3's server listens in the namespace.
 fn wait_for_listener(namespace: &Namespace) -> Result<(), BenchError> {
     let deadline = Instant::now() + PATIENCE;
-    let listens = |file: &str| {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        // "0: 00000000:1451 00000000:0000 0A": the local end, and the state LISTEN.
-        text.lines().any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            words.next().is_some_and(|local| local.ends_with(IPERF3_PORT)) && words.nth(1) == Some(LISTEN)
-        })
-    };
-    while !namespace.run(|| SOCKETS.iter().any(|file| listens(file)))? {
+    while !context("read the sockets", namespace.run(|| is_listening(IPERF3))?)? {
         if Instant::now() > deadline {
             return Err(BenchError::Missing("iperf3 did not start to listen in time".into()));
         }

@@ -3,11 +3,13 @@
 //! Redis under its own benchmark, one request at a time, and iperf3; server and client are on a core each, and both are
 //! under the library or both are not. The client's own counts and the server's memory prove that the library was there.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::SocketAddrV4;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use ccplane_files::{is_listening, server_address};
 
 use crate::agent::{Process, START};
 use crate::cores::OneCore;
@@ -47,18 +49,26 @@ fn output(mut client: Command, name: &str) -> Result<Output, BenchError> {
     client.output().map_err(|error| BenchError::Missing(format!("{name} does not run: {error}")))
 }
 
-/// Starts a server, and waits until it has the library where it is to have it.
-fn start(mut server: Command, name: &str, under: Under<'_>) -> Result<Process, BenchError> {
+/// Starts a server, and waits until it listens: with the library where it is to have it.
+fn start(
+    mut server: Command,
+    name: &str,
+    under: Under<'_>,
+    address: SocketAddrV4,
+) -> Result<Process, BenchError> {
     let _there = OneCore::nth(1);
     let child = server.spawn();
     let server =
         child.map(Process).map_err(|error| BenchError::Missing(format!("{name} does not run: {error}")))?;
     let since = Instant::now();
-    while under.is_some() && !has_library(server.0.id()) {
+    while !context("read the sockets", is_listening(address))? {
         if since.elapsed() > START {
-            return Err(BenchError::Missing(format!("{name} runs without {LIBRARY}")));
+            return Err(BenchError::Missing(format!("{name} does not listen at {address}")));
         }
         std::thread::sleep(AGAIN);
+    }
+    if under.is_some() && !has_library(server.0.id()) {
+        return Err(BenchError::Missing(format!("{name} runs without {LIBRARY}")));
     }
     Ok(server)
 }
@@ -68,9 +78,10 @@ fn has_library(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(LIBRARY))
 }
 
-fn free_port() -> Result<u16, BenchError> {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    Ok(context("find a free port", address)?.port())
+/// Returns the address of a server to come, and its parts as arguments.
+fn place() -> Result<(SocketAddrV4, String, String), BenchError> {
+    let address = context("find a free address", server_address())?;
+    Ok((address, address.ip().to_string(), address.port().to_string()))
 }
 
 /// The waits that the library has counted in a program that has ended.
@@ -126,31 +137,24 @@ fn figures(
 pub fn redis() -> Result<Vec<Figure>, BenchError> {
     let quantities = [("rate", "1/s"), ("p50", "us"), ("p99", "us"), ("cpu", "us")];
     figures("redis", &quantities, |under| {
-        let port = free_port()?.to_string();
+        let (address, ip, port) = place()?;
         // The server by its name in Debian's redis-tools: the package redis-server would start a service.
         let mut server = command("redis-check-rdb", under);
         server.arg0("redis-server").args([
             "--port",
             &port,
             "--bind",
-            "127.0.0.1",
+            &ip,
             "--save",
             "",
             "--appendonly",
             "no",
         ]);
-        let server = start(server, "redis-tools", under)?;
-        let since = Instant::now();
-        while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
-            if since.elapsed() > START {
-                return Err(BenchError::Missing("redis-server does not listen".into()));
-            }
-            std::thread::sleep(AGAIN);
-        }
+        let server = start(server, "redis-tools", under, address)?;
         let spent = || processor::of_process(server.0.id());
         let requests = REQUESTS.to_string();
         let mut client = command("redis-benchmark", under);
-        client.args(["-p", &port, "-n", &requests, "-c", "1", "-t", "get", "--csv"]);
+        client.args(["-h", &ip, "-p", &port, "-n", &requests, "-c", "1", "-t", "get", "--csv"]);
         let _here = OneCore::nth(0);
         let before = spent()?;
         let output = output(client, "redis-tools")?;
@@ -179,26 +183,18 @@ fn answers(csv: &str) -> Option<[f64; 3]> {
 pub fn iperf3() -> Result<Vec<Figure>, BenchError> {
     let quantities = [("rate", "Gb/s"), ("cpu", "%")];
     figures("iperf3", &quantities, |under| {
-        let port = free_port()?.to_string();
+        let (address, ip, port) = place()?;
         let mut server = command("iperf3", under);
-        server.args(["-s", "-1", "-p", &port, "-B", "127.0.0.1"]);
-        let _server = start(server, "iperf3", under)?;
+        server.args(["-s", "-1", "-p", &port, "-B", &ip]);
+        let _server = start(server, "iperf3", under, address)?;
         let _here = OneCore::nth(0);
-        let since = Instant::now();
-        loop {
-            let mut client = command("iperf3", under);
-            client.args(["-c", "127.0.0.1", "-p", &port, "-t", &SECONDS.to_string(), "-J"]);
-            let output = output(client, "iperf3")?;
-            if let Some(values) = transfer(&output.stdout) {
-                return Ok((values.to_vec(), proof_of(&output, under)?));
-            }
-            // The server may not listen yet.
-            if since.elapsed() > START {
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                return Err(BenchError::Missing(format!("iperf3 says {text}")));
-            }
-            std::thread::sleep(AGAIN);
-        }
+        let mut client = command("iperf3", under);
+        client.args(["-c", &ip, "-p", &port, "-t", &SECONDS.to_string(), "-J"]);
+        let output = output(client, "iperf3")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let values =
+            transfer(&output.stdout).ok_or_else(|| BenchError::Missing(format!("iperf3 says {text}")))?;
+        Ok((values.to_vec(), proof_of(&output, under)?))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::foresight::{Foresight, Shadow};
 use crate::interval::{Compiled, Interval};
-use crate::scenario::{BOTTLENECK, FlowSetup};
+use crate::scenario::FlowSetup;
 use crate::{Decider, EnvError};
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, Truth};
 use ccplane_netsim::{Delivery, FlowIndex, Network};
@@ -107,18 +107,10 @@ struct Outlet<'a> {
     random: &'a mut VecDeque<u64>,
 }
 
-impl Outlet<'_> {
-    fn lost_packets(&self) -> u64 {
-        self.net.link_stats(BOTTLENECK).map_or(0, |link| link.lost)
-    }
-}
-
 impl Carrier for Outlet<'_> {
     #[inline]
     fn carry(&mut self, departure: &Departure) {
-        let before = self.lost_packets();
-        self.net.send(self.index, departure.segment());
-        if self.lost_packets() > before {
+        if self.net.send(self.index, departure.segment()) {
             self.random.push_back(departure.tx);
         }
     }

@@ -65,7 +65,7 @@ impl Link {
     }
 
     /// Returns the simulator's link as it is in the first phase.
-    pub(crate) fn config(&self) -> LinkConfig {
+    pub fn config(&self) -> LinkConfig {
         let first = self.phases.first();
         let moving = self.phases.iter().find(|phase| phase.bytes_per_s > 0);
         let queue_packets = u32::try_from(self.queue_packets.max(1)).unwrap_or(u32::MAX);
@@ -176,6 +176,22 @@ mod tests {
             [0, 499_999, 500_000, 9_000_000].map(|at_ns| link.delay_ns_at(at_ns)),
             [0, 0, 500_000, 1_500_000]
         );
+    }
+
+    #[test]
+    fn the_simulators_link_has_every_number_of_this_one() {
+        let ingress = Ingress { duplicate_ppm: 5, ..Ingress::default() };
+        let first = Phase { delay_ns: 2, loss_ppm: 3, ..phase(0, 1000) };
+        let link = Link { jitter_ns: 4, overhead_bytes: 6, ingress, ..Link::new(vec![first], 7) };
+        let (capacity, queue) = (Capacity::Rate { bit_per_s: 8000 }, QueueLimit::Packets(7));
+        let expected = LinkConfig {
+            loss_ppm: 3,
+            jitter_ns: 4,
+            ingress,
+            overhead_bytes: 6,
+            ..LinkConfig::new(capacity, 2, queue)
+        };
+        assert_eq!(link.config(), expected);
     }
 
     #[test]

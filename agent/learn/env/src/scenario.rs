@@ -30,7 +30,7 @@ pub struct FlowSetup {
 
 impl FlowSetup {
     /// Returns the flow as the simulated datapath is given one; when it starts is asked of the setup, to the nanosecond.
-    pub(crate) fn config(&self) -> FlowConfig {
+    pub fn config(&self) -> FlowConfig {
         let acks = Acks { every: self.ack_every, ..Acks::LINUX };
         FlowConfig {
             path: PathConfig { acks, ..PathConfig::new(vec![BOTTLENECK], self.delay_ns) },
@@ -54,7 +54,7 @@ pub struct OnOff {
 
 impl OnOff {
     /// Returns the traffic as the network is given it; `None` where it sends nothing.
-    pub(crate) fn config(&self) -> Option<CrossConfig> {
+    pub fn config(&self) -> Option<CrossConfig> {
         let pattern = CrossPattern::OnOff { on_ns: self.on_ns.max(1), off_ns: self.off_ns.max(1) };
         let bit_per_s = self.bytes_per_s.saturating_mul(8);
         (bit_per_s > 0).then(|| CrossConfig { pattern, ..CrossConfig::new(vec![BOTTLENECK], bit_per_s) })

@@ -23,7 +23,7 @@ fn arrivals(net: &mut Network, count: u64) -> Vec<(u64, u64)> {
     while let Some(what) = net.next(u64::MAX) {
         match what {
             Occurrence::Wake { token } => {
-                net.send(flow, Segment { seq: token, tx: token, bytes: 1500, push: false })
+                net.send(flow, Segment { seq: token, tx: token, bytes: 1500, push: false });
             }
             Occurrence::Ack { .. } => seen.extend(net.acked().iter().map(|d| (d.seq, net.now_ns()))),
             Occurrence::Timer { .. } => {}
@@ -105,7 +105,9 @@ fn opportunities_are_as_many_as_the_rate_says() {
     };
     let mut net = Network::new(vec![config], 1).unwrap();
     let flow = net.add_flow(&PathConfig::new(vec![0], 60_000 * MS)).unwrap();
-    (0..700_000).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: 1500, push: false }));
+    for n in 0..700_000 {
+        net.send(flow, Segment { seq: n, tx: n, bytes: 1500, push: false });
+    }
     net.next(1_000 * MS);
     // A server that rounded would be 400 packets ahead.
     assert_eq!(net.link_stats(0).unwrap().departed, 7_000_000_000 / 12_032);
@@ -152,7 +154,9 @@ proptest! {
             for (n, after_ns) in (0u64..).zip(&sends) {
                 at_ns += after_ns;
                 while net.next(at_ns).is_some() {}
-                net.send(flow, Segment { seq: n, tx: n, bytes: 1500, push: false });
+                let lost_before = net.link_stats(0).unwrap().lost;
+                let is_lost = net.send(flow, Segment { seq: n, tx: n, bytes: 1500, push: false });
+                assert_eq!(is_lost, net.link_stats(0).unwrap().lost > lost_before);
                 let (link, receiver) = (net.link_stats(0).unwrap(), net.receiver_stats(flow).unwrap());
                 let gone = link.lost + link.policed + link.dropped;
                 assert_eq!(net.sent() + link.duplicated, gone + receiver.arrived + net.in_network());

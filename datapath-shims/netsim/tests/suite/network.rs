@@ -104,7 +104,9 @@ fn droptail_ends_where_it_is_told() {
     {
         let mut net = Network::new(vec![LinkConfig { queue, ..rate(12) }], 1).unwrap();
         let flow = net.add_flow(&path(&[0])).unwrap();
-        (0..20).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false }));
+        for n in 0..20 {
+            net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false });
+        }
         assert_eq!(net.held_packets(0), Some(held));
         assert_eq!(net.link_stats(0).unwrap().dropped, 20 - held);
         let first: Vec<u64> = std::iter::from_fn(|| net.next(u64::MAX))
@@ -124,7 +126,9 @@ fn a_trace_serves_its_opportunities() {
     let config = link(Capacity::Trace { trace, repeat: true });
     let mut net = Network::new(vec![config], 1).unwrap();
     let flow = net.add_flow(&PathConfig { return_delay_ns: 0, ..path(&[0]) }).unwrap();
-    (0..7).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: 1504, push: false }));
+    for n in 0..7 {
+        net.send(flow, Segment { seq: n, tx: n, bytes: 1504, push: false });
+    }
     let mut at_ms = vec![];
     while net.next(u64::MAX).is_some() {
         at_ms.push(net.now_ns() / MS - 10);
@@ -185,12 +189,12 @@ fn loss_comes_at_its_rate() {
     for ppm in [1_000, 20_000, 500_000] {
         let mut net = Network::new(vec![LinkConfig { loss_ppm: ppm, ..rate(1000) }], 7).unwrap();
         let flow = net.add_flow(&path(&[0])).unwrap();
-        let n: u64 = 200_000;
+        let (n, mut lost): (u64, u64) = (200_000, 0);
         for seq in 0..n {
-            net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false });
+            lost += u64::from(net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false }));
             while net.next((seq + 1) * 12_000).is_some() {}
         }
-        let lost = net.link_stats(0).unwrap().lost;
+        assert_eq!(lost, net.link_stats(0).unwrap().lost);
         let mean = n * u64::from(ppm) / 1_000_000;
         // Six standard deviations of a binomial, squared.
         let variance = mean * (1_000_000 - u64::from(ppm)) / 1_000_000;
@@ -199,7 +203,9 @@ fn loss_comes_at_its_rate() {
     }
     let mut net = Network::new(vec![LinkConfig { loss_ppm: 1_000_000, ..rate(10) }], 7).unwrap();
     let flow = net.add_flow(&path(&[0])).unwrap();
-    (0..100).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false }));
+    for n in 0..100 {
+        assert!(net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false }));
+    }
     assert_eq!(net.next(u64::MAX), None);
 }
 
@@ -209,7 +215,9 @@ fn links_lose_independently() {
     let mut net = Network::new(vec![lossy.clone(), lossy], 7).unwrap();
     let flows = [net.add_flow(&path(&[0])).unwrap(), net.add_flow(&path(&[1])).unwrap()];
     for seq in 0..64 {
-        flows.into_iter().for_each(|f| net.send(f, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false }));
+        for flow in flows {
+            net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false });
+        }
     }
     let mut arrived = [vec![], vec![]];
     while let Some(Occurrence::Ack { flow, ack }) = net.next(u64::MAX) {

@@ -7,11 +7,9 @@ use ccplane_env::{
 };
 use ccplane_learn::Rng;
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
-use ccplane_netsim::{
-    Acks, BurstLoss, Capacity, CrossConfig, CrossPattern, LinkConfig, PathConfig, Policer, QueueLimit,
-};
+use ccplane_netsim::{BurstLoss, Policer};
 use ccplane_program::compile;
-use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source, Wake};
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Wake};
 use ccplane_snapshot::{DeployOptions, Snapshot};
 use std::sync::{Arc, Mutex};
 
@@ -116,41 +114,17 @@ fn trained(
 
 /// The simulated datapath with a scenario's flows.
 fn simulator(scenario: &Scenario, seed: u64, snapshot: Option<&Snapshot>) -> (SimDatapath, Vec<FlowId>) {
-    let phase = scenario.link.phases[0];
-    let link = LinkConfig {
-        loss_ppm: phase.loss_ppm,
-        jitter_ns: scenario.link.jitter_ns,
-        overhead_bytes: scenario.link.overhead_bytes,
-        ingress: scenario.link.ingress,
-        ..LinkConfig::new(
-            match &scenario.link.trace {
-                Some(trace) => Capacity::Trace { trace: trace.clone(), repeat: true },
-                None => Capacity::Rate { bit_per_s: phase.bytes_per_s * 8 },
-            },
-            phase.delay_ns,
-            QueueLimit::Packets(scenario.link.queue_packets as u32),
-        )
-    };
     // Rows come as they are reported, so that none is left at the end.
-    let config = SimConfig { batch_us: 0, ..SimConfig::new(vec![link], seed) };
+    let config = SimConfig { batch_us: 0, ..SimConfig::new(vec![scenario.link.config()], seed) };
     let mut sim = SimDatapath::new(config).unwrap();
-    if let Some(OnOff { bytes_per_s, on_ns, off_ns }) = scenario.cross {
-        let pattern = CrossPattern::OnOff { on_ns, off_ns };
-        sim.add_cross(&CrossConfig { pattern, ..CrossConfig::new(vec![0], bytes_per_s * 8) }).unwrap();
+    if let Some(cross) = scenario.cross.as_ref().and_then(OnOff::config) {
+        sim.add_cross(&cross).unwrap();
     }
     if let Some(snapshot) = snapshot {
         sim.define_slot(0, snapshot.shape()).unwrap();
         sim.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active).unwrap();
     }
-    let flow = |setup: &FlowSetup| {
-        let acks = Acks { every: setup.ack_every, ..Acks::LINUX };
-        FlowConfig {
-            start_us: setup.start_ns / 1000,
-            path: PathConfig { acks, ..PathConfig::new(vec![0], setup.delay_ns) },
-            stack: setup.stack,
-            ..FlowConfig::new(Source::Bulk, 0)
-        }
-    };
+    let flow = |setup: &FlowSetup| FlowConfig { start_us: setup.start_ns / 1000, ..setup.config() };
     let flows = scenario.flows.iter().map(|setup| sim.add_flow(&flow(setup)).unwrap()).collect();
     (sim, flows)
 }

@@ -2,7 +2,8 @@
 //! that is served, and programs of the system where they are installed.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_testing::{skipped, wait_for};
+use ccplane_files::{is_listening, server_address};
+use ccplane_testing::{skipped, wait_for, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::select::{FdSet, select};
@@ -10,7 +11,7 @@ use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{read, write};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -287,27 +288,32 @@ impl Drop for Killed {
     }
 }
 
-/// A port that nobody listens on.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Starts a server under the library, and waits until it listens; `None` where the program is not installed.
+fn start(mut command: Command, address: SocketAddrV4) -> Option<Killed> {
+    let mut server = Killed(command.spawn().ok()?);
+    wait_until("the server listens", || {
+        let ended = server.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the server has ended: {ended:?}");
+        is_listening(address).unwrap()
+    });
+    Some(server)
 }
 
 #[test]
 fn iperf3_carries_its_bytes() {
-    let port = free_port().to_string();
+    let address = server_address().unwrap();
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
     let mut command = under_library("iperf3", "auto:10");
-    command.args(["-s", "-1", "-p", &port, "-B", "127.0.0.1"]);
-    let Ok(server) = command.spawn() else { return skipped("iperf3 under the library", "not installed") };
-    let _server = Killed(server);
-    let output = wait_for("iperf3 carries its bytes", || {
-        let mut client = under_library("iperf3", "spin:50");
-        client.args(["-c", "127.0.0.1", "-p", &port, "-n", "20M", "-J"]);
-        let output = client.output().unwrap();
-        // With -J iperf3 ends well, too, where nobody listens yet.
-        let carried = String::from_utf8_lossy(&output.stdout).contains("\"sum_received\"");
-        (output.status.success() && carried).then_some(output)
-    });
-    let (polls, sleeps) = counts(&String::from_utf8_lossy(&output.stderr));
+    command.args(["-s", "-1", "-p", &port, "-B", &ip]);
+    let Some(_server) = start(command, address) else {
+        return skipped("iperf3 under the library", "not installed");
+    };
+    let mut client = under_library("iperf3", "spin:50");
+    let output = client.args(["-c", &ip, "-p", &port, "-n", "20M", "-J"]).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // With -J iperf3 ends well, too, where it could not connect.
+    assert!(output.status.success() && stdout.contains("\"sum_received\""), "{stdout}{stderr}");
+    let (polls, sleeps) = counts(&stderr);
     assert!(polls + sleeps > 0);
 }
 
@@ -316,27 +322,18 @@ const REQUESTS: &str = "2000";
 
 #[test]
 fn redis_answers_its_own_benchmark() {
-    let port = free_port().to_string();
+    let address = server_address().unwrap();
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
     // The server by its name in Debian's redis-tools: the package redis-server would start a service.
     let mut command = under_library("redis-check-rdb", "auto:10");
-    command.arg0("redis-server").args([
-        "--port",
-        &port,
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-    ]);
-    let Ok(server) = command.spawn() else {
+    command.arg0("redis-server").args(["--port", &port, "--bind", &ip, "--save", "", "--appendonly", "no"]);
+    let Some(mut server) = start(command, address) else {
         return skipped("Redis under the library", "redis-tools is not installed");
     };
-    let mut server = Killed(server);
-    let mut control = wait_for("Redis listens", || TcpStream::connect(format!("127.0.0.1:{port}")).ok());
+    let mut control = TcpStream::connect(address).unwrap();
     let mut client = under_library("redis-benchmark", "spin:50");
-    let Ok(output) = client.args(["-p", &port, "-n", REQUESTS, "-c", "4", "-t", "set,get", "--csv"]).output()
-    else {
+    client.args(["-h", &ip, "-p", &port, "-n", REQUESTS, "-c", "4", "-t", "set,get", "--csv"]);
+    let Ok(output) = client.output() else {
         return skipped("Redis under the library", "redis-tools is not installed");
     };
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
