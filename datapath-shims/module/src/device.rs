@@ -45,7 +45,7 @@ pub enum ModuleError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}; load the module that came with this agent", path.display())]
     Greet { path: PathBuf, source: GreetError },
 }
 

@@ -4,6 +4,7 @@
 
 use ccplane_import::{ImportError, onnx, safetensors};
 use ccplane_quantize::{Activation, Mlp, MlpError, Scratch};
+use ccplane_testing::fuzz::{Fuzz, shape};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -14,6 +15,10 @@ const BY_TORCH: &str = include_str!("models/torch.json");
 const SEQUENTIAL: &[u8] = include_bytes!("models/torch-sequential.onnx");
 const MODULE: &[u8] = include_bytes!("models/torch-module.onnx");
 const PI: &[u8] = include_bytes!("models/pi.safetensors");
+/// Longest model that is drawn, bytes: each of these, and as much again.
+const MAX_DRAWN_BYTES: usize = 4096;
+/// Models that a test run draws.
+const DRAWN: u64 = 5_000;
 
 fn floats(of: &Value) -> Vec<f32> {
     of.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
@@ -117,4 +122,38 @@ proptest! {
         damaged[other] = byte;
         let _ = safetensors(&damaged, "pi.", Some(Activation::Tanh));
     }
+}
+
+/// Computes what was read, and names the way in which it was taken or refused.
+fn way(read: Result<Mlp, ImportError>) -> u64 {
+    match read {
+        Ok(network) => {
+            let observation = vec![0.5; network.widths()[0]];
+            let _ = network.forward(&observation, &mut Scratch::default());
+            network.layers().len() as u64
+        }
+        Err(ImportError::Network(error)) => shape(&error),
+        Err(error) => shape(&error),
+    }
+}
+
+#[test]
+fn models_counted() {
+    let tokens = [
+        "Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten", "Constant", "transB", "alpha",
+        "value",
+    ];
+    let seeds = [LIKE_TORCH, LIKE_KERAS, SEQUENTIAL, MODULE];
+    let target = Fuzz::new("onnx-model", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
+    let target = target.max_bytes(MAX_DRAWN_BYTES).max_kept_bytes(MAX_DRAWN_BYTES).part(DRAWN);
+    target.run(|bytes| way(onnx(bytes)));
+}
+
+#[test]
+fn tensors_counted() {
+    let tokens =
+        ["pi.2.weight", "pi.2.bias", "\"dtype\":\"F32\"", "F64", "[0,4]", "\"shape\":[1]", "{", "}", "\""];
+    let target = Fuzz::new("model-tensors", env!("CARGO_MANIFEST_DIR")).seeds([PI]).tokens(tokens);
+    let target = target.max_bytes(MAX_DRAWN_BYTES).max_kept_bytes(MAX_DRAWN_BYTES).part(DRAWN);
+    target.run(|bytes| way(safetensors(bytes, "pi.", Some(Activation::Tanh))));
 }
