@@ -80,7 +80,7 @@ impl Attached {
     /// Asks that flows to come start with the programs of an algorithm, where the datapath decides on packets; with none,
     /// where there is no algorithm.
     pub fn install_first(&mut self, entry: Option<&Entry>) {
-        let decides = self.capabilities.hooks.iter().any(|hook| !hook.sets_window());
+        let decides = self.capabilities.decides_on_packets();
         let entry = entry.filter(|entry| decides && !self.lacks(entry));
         let before = std::mem::take(&mut self.first);
         if let Some(entry) = entry {

@@ -38,6 +38,16 @@ pub struct Config {
     pub first_deployment: u32,
     /// When to push snapshots, and how to try them.
     pub push: PushRules,
+    /// The algorithm of flows that no rule matches, on datapaths that decide on packets; `None` for the rules' default.
+    pub on_packets: Option<String>,
+}
+
+impl Config {
+    /// Returns the name of the algorithm of a datapath's flows that no rule matches.
+    pub(crate) fn default_for<'a>(&'a self, rules: &'a Rules, datapath: &Capabilities) -> &'a str {
+        let on_packets = self.on_packets.as_deref().filter(|_| datapath.decides_on_packets());
+        on_packets.unwrap_or(&rules.default)
+    }
 }
 
 impl Default for Config {
@@ -50,6 +60,7 @@ impl Default for Config {
             sample_us: 100_000,
             first_deployment: 1,
             push: PushRules::default(),
+            on_packets: None,
         }
     }
 }
@@ -162,9 +173,12 @@ impl Core {
     /// A core without datapaths.
     ///
     /// # Errors
-    /// The rules name an algorithm that the catalog lacks, or are too many.
+    /// The rules or the configuration name an algorithm that the catalog lacks, or the rules are too many.
     pub fn new(catalog: Catalog, rules: Rules, config: Config) -> Result<Core, RulesError> {
         rules.check(&catalog.names())?;
+        if let Some(name) = &config.on_packets {
+            Rules::all(name).check(&catalog.names())?;
+        }
         let variants = variants(&catalog, &rules)?;
         Ok(Core {
             hosts: Hosts::new(catalog.hosted()),
@@ -232,12 +246,14 @@ impl Core {
         let mut deploy =
             Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
         let fallback = (!attached.capabilities.has_native()).then_some(FALLBACK);
-        for entry in self.rules.names().chain(fallback).flat_map(|name| self.catalog.with_arms(name)) {
+        let names = self.rules.names().chain(self.config.on_packets.as_deref()).chain(fallback);
+        for entry in names.flat_map(|name| self.catalog.with_arms(name)) {
             if entry.is_for(&attached.capabilities) {
                 attached.install(entry, &mut deploy);
             }
         }
-        attached.install_first(self.catalog.entry(&self.rules.default));
+        let default = self.config.default_for(&self.rules, &attached.capabilities);
+        attached.install_first(self.catalog.entry(default));
         self.datapaths.insert(id, attached);
         self.nothing_until_us = 0;
         Ok(())
@@ -279,8 +295,10 @@ impl Core {
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }
         }
-        let default = self.catalog.entry(&self.rules.default);
-        self.datapaths.values_mut().for_each(|attached| attached.install_first(default));
+        for attached in self.datapaths.values_mut() {
+            let default = self.config.default_for(&self.rules, &attached.capabilities);
+            attached.install_first(self.catalog.entry(default));
+        }
         Ok(())
     }
 

@@ -49,7 +49,11 @@ impl Core {
             chooser: None,
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
-        if let Some(entry) = entry_here(self.rules.name(rule)) {
+        let name = match rule {
+            Some(_) => self.rules.name(rule),
+            None => self.config.default_for(&self.rules, capabilities),
+        };
+        if let Some(entry) = entry_here(name) {
             state.algorithm = entry.name;
             let variant = rule.and_then(|n| self.variants.get(n)?.as_ref());
             let algorithm = variant.unwrap_or(&entry.algorithm).clone();

@@ -3,7 +3,7 @@
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
 use ccplane_contract::{Datapath, FlowId, Mode};
-use ccplane_core::{Catalog, Config, Core, DatapathId, NATIVE, NativeReason, Rules, drive};
+use ccplane_core::{Catalog, Config, Core, DatapathId, NATIVE, NativeReason, Rules, RulesError, drive};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, HostsConfig, SimConfig, SimDatapath, Source};
 use std::sync::{Arc, Mutex};
@@ -107,6 +107,31 @@ fn flows_have_their_algorithms_priority_before_the_agent_hears_of_them() {
     turn(core, &mut sim, 200_000);
     assert_eq!(sim.hosts().unwrap().steering(native), Some((0, 0)));
     assert_eq!(core.flow(DP, native).unwrap().native(), Some(&NativeReason::Rule));
+}
+
+/// One core may have datapaths of both kinds, of which each has a default of its own.
+#[test]
+fn packets_have_a_default_of_their_own_which_rules_leave_as_it_is() {
+    let sizes = Arc::default();
+    let of_packets = |name: &str| {
+        let config = Config { on_packets: Some(name.to_owned()), ..Config::default() };
+        Core::new(Catalog::new(algorithms(&sizes), 1).unwrap(), Rules::all(NATIVE), config)
+    };
+    assert!(matches!(of_packets("four").err(), Some(RulesError::UnknownAlgorithm { rule: None, .. })));
+    let (mut core, mut sim) = (of_packets("three").unwrap(), simulated(0));
+    let core = &mut core;
+    attached(core, &mut sim);
+    let flow = |sim: &mut SimDatapath| sim.add_flow(&FlowConfig::new(Source::Bulk, 50)).unwrap();
+    let first = flow(&mut sim);
+    turn(core, &mut sim, 10_000);
+    assert_eq!(sim.hosts().unwrap().steering(first), Some((3, 0)));
+    assert_eq!(core.flow(DP, first).unwrap().algorithm(), "three");
+    core.set_rules(Rules::all("five")).unwrap();
+    turn(core, &mut sim, 20_000);
+    let second = flow(&mut sim);
+    turn(core, &mut sim, 30_000);
+    assert_eq!(core.flow(DP, second).unwrap().algorithm(), "three");
+    assert_eq!(sim.hosts().unwrap().steering(second), Some((3, 0)));
 }
 
 /// A flow that ran when the agent came gets the send program as a command.

@@ -163,6 +163,11 @@ impl Capabilities {
     pub fn has_native(&self) -> bool {
         self.full_language
     }
+
+    /// Whether it decides on packets on their way out, and not on ACKs.
+    pub fn decides_on_packets(&self) -> bool {
+        self.hooks.iter().any(|hook| !hook.sets_window())
+    }
 }
 
 /// The ways in which a flow can be steered.

@@ -156,7 +156,9 @@ fn with_packets(mut algorithms: Vec<Arc<dyn Algorithm>>) -> Vec<Arc<dyn Algorith
 /// The algorithms, without those that decide on packets where nothing is decided about these: nobody would learn by them.
 fn in_use(algorithms: &[Arc<dyn Algorithm>], config: &Config) -> Vec<Arc<dyn Algorithm>> {
     let mut all = algorithms.to_vec();
-    if !config.datapath.packets.is_wanted() {
+    let datapath = &config.datapath;
+    let of_peers = datapath.unix.mode == OnOff::On && datapath.packets.is_asked_of_peers(&config.rules);
+    if !datapath.packets.is_wanted() && !of_peers {
         let on_packets: Vec<&str> = ccplane_algs::on_packets().iter().map(|a| a.name()).collect();
         all.retain(|algorithm| !on_packets.contains(&algorithm.name()));
     }
@@ -294,7 +296,7 @@ fn start_loops(
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
         let hosts = hosts(located, "peers", algorithms)?;
-        let partners = Partners { metrics: metrics.clone(), post, hosts, default_algorithm: None };
+        let partners = Partners { metrics: metrics.clone(), post, hosts };
         let worker = Worker::spawn("peers", powers, core, pace, partners, attach);
         let worker = worker.map_err(|error| {
             let is_the_socket =
@@ -363,6 +365,8 @@ fn core(
         slots_every_us: if learn.mode == LearnMode::Twin { batch_us } else { SLOTS_EVERY_US },
         first_deployment: first_uid() | u32::from(of.0) << UIDS_PER_LOOP_BITS,
         push: learn.push_rules(),
+        // A command's own packets have a loop with this number, too, and rules that are for them alone.
+        on_packets: (of != KERNEL_LOOP).then(|| config.datapath.packets.algorithm.clone()),
         ..ccplane_core::Config::default()
     };
     let mut catalog = catalog(algorithms)?;

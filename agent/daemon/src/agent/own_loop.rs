@@ -103,7 +103,7 @@ impl OwnLoop {
             };
             let pace = Pace::new(&config.agent);
             let hosts = super::hosts(located, &format!("embedded-{}", std::process::id()), algorithms)?;
-            let partners = Partners { metrics: None, post, hosts, default_algorithm: None };
+            let partners = Partners { metrics: None, post, hosts };
             let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, partners, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
@@ -183,7 +183,7 @@ impl OwnLoop {
         let pace = Pace::new(&config.agent);
         let powers = Powers { capabilities: privileges::KERNEL, role };
         let hosts = super::hosts(located, super::KERNEL_HOSTS, algorithms)?;
-        let partners = Partners { metrics, post, hosts, default_algorithm: None };
+        let partners = Partners { metrics, post, hosts };
         match Worker::spawn("kernel", powers, core, pace, partners, attach) {
             Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),

@@ -105,11 +105,10 @@ pub(super) fn spawn(
         let datapath = PacketsDatapath::attach(options)?;
         Ok(Box::new(PacketsSource::new(datapath, core, clock::now_us())))
     };
-    let rules = Rules { default: packets.algorithm.clone(), ..rules.clone() };
-    let core = core(algorithms, &rules, config, PACKETS_LOOP, beginnings)?;
+    let core = core(algorithms, rules, config, PACKETS_LOOP, beginnings)?;
     let powers = Powers { capabilities: privileges::KERNEL, role };
     let hosts = hosts(located, NAME, algorithms)?;
-    let partners = Partners { metrics, post, hosts, default_algorithm: Some(packets.algorithm.clone()) };
+    let partners = Partners { metrics, post, hosts };
     match Worker::spawn(NAME, powers, core, Pace::new(&config.agent), partners, attach) {
         Ok(worker) => Ok(Ok(worker)),
         Err(SpawnError::Attach(error)) => Ok(Err(error)),

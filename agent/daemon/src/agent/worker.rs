@@ -139,8 +139,6 @@ pub(super) struct Partners {
     pub(super) post: Post,
     /// The ways to a portus agent and to algorithms hosted in this process.
     pub(super) hosts: Links,
-    /// The algorithm of flows that no rule matches, where that is not the configuration's.
-    pub(super) default_algorithm: Option<String>,
 }
 
 impl Worker {
@@ -153,7 +151,7 @@ impl Worker {
         partners: Partners,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
     ) -> Result<Worker, SpawnError<E>> {
-        let Partners { metrics, post, hosts, default_algorithm } = partners;
+        let Partners { metrics, post, hosts } = partners;
         let (queries, inbox) = sync_channel(MAX_QUERIES);
         let (gone, ended) = oneshot::channel::<()>();
         let (attached, outcome) = sync_channel(1);
@@ -197,7 +195,6 @@ impl Worker {
                 metrics,
                 post,
                 hosts,
-                default_algorithm,
                 verdicts,
                 taps,
                 inbox,
@@ -266,7 +263,6 @@ struct Loop {
     metrics: Option<LoopMetrics>,
     post: Post,
     hosts: Links,
-    default_algorithm: Option<String>,
     /// Decisions so far, by algorithm and verdict.
     verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
@@ -419,10 +415,7 @@ impl Loop {
                     let _aside = self.placed.aside();
                     let _ = to.send(self.source.adopt(&from, netns.as_deref()));
                 }
-                Query::SetRules(mut rules, to) => {
-                    rules.default = self.default_algorithm.clone().unwrap_or(rules.default);
-                    drop(to.send(self.core.set_rules(rules)));
-                }
+                Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
                 Query::Snapshots(to) => drop(to.send(self.snapshots())),
                 Query::Learner(Ask::Try(offer)) => {
                     let Offer { algorithm, slot, candidate, .. } = &*offer;
@@ -670,7 +663,7 @@ mod tests {
         let options =
             Options { socket: nobody.clone(), own: nobody, silence_us, max_flows, takes_kernel_flows: false };
         let hosts = Links::new(options, &[], || ()).unwrap();
-        let partners = Partners { metrics: None, post: Post::none(), hosts, default_algorithm: None };
+        let partners = Partners { metrics: None, post: Post::none(), hosts };
         Worker::spawn("idle", Powers::NONE, core, pace, partners, attach)
     }
 

@@ -1,6 +1,6 @@
 //! Section `[datapath.packets]`: decisions about packets of TCP flows on their way out.
 
-use super::{Bounded, Switch};
+use super::{Bounded, Rule, Switch};
 use ccplane_contract::{CodePoints, MAX_DSCP, PRIORITIES};
 use ccplane_ebpf::packets::{MAX_DEVICES, Marking, PacketsOptions, PathRoute, cgroup_root};
 use ccplane_files::document::Problem;
@@ -73,6 +73,15 @@ impl Packets {
     /// Whether the agent is to decide about packets.
     pub fn is_wanted(&self) -> bool {
         self.mode == Switch::On || self.mode == Switch::Auto && !self.devices.is_empty()
+    }
+
+    /// Whether other processes ask the agent about their packets: an algorithm for these is named, here or by a rule, and priorities
+    /// have code points, which is all that they can show.
+    pub fn is_asked_of_peers(&self, rules: &[Rule]) -> bool {
+        let on_packets = ccplane_algs::on_packets();
+        let is_for_packets = |rule: &Rule| on_packets.iter().any(|of| of.name() == rule.algorithm);
+        let is_named = self.algorithm != ccplane_core::NATIVE || rules.iter().any(is_for_packets);
+        self.dscp.is_some() && is_named
     }
 
     /// Whether paths lead flows that start, and none that runs: each is a mark alone, which routes go by once.

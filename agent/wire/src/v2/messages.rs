@@ -2,11 +2,11 @@
 
 use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, Part, ProgramUid, SlotStats};
 use ccplane_infer::Shape;
-use ccplane_program::ir::{MAX_REGS, Program};
+use ccplane_program::ir::{Hook, MAX_REGS, Program};
 
 use super::flow::{read_flow, read_info, read_uid, write_flow, write_info, write_uid};
 use super::hello::{Hello, MAX_NAME_BYTES, TurnedAway, Welcome, read_slots, write_slots};
-use super::program::{encode_program, read_program};
+use super::program::{encode_program, read_hook, read_program};
 use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
 use super::report::{MAX_REPORTS, REPORTS, Report};
 use super::single::{REPORT, SingleReport};
@@ -20,6 +20,8 @@ use crate::{DecodeError, EncodeError, List, Out};
 pub const MAX_FIELDS: usize = MAX_REGS + 2;
 /// Flows of one FLOW_STATS.
 pub const MAX_FLOW_STATS: usize = 256;
+/// The first minor version with programs that flows start with.
+pub const FIRST_MINOR: u8 = 3;
 
 const HELLO: u16 = 0x01;
 const INSTALLED: u16 = 0x02;
@@ -45,6 +47,9 @@ const SHARE: u16 = 0x4b;
 const PROMOTE: u16 = 0x4c;
 const ROLLBACK: u16 = 0x4d;
 const GET_SLOTS: u16 = 0x4e;
+const SET_FIRST: u16 = 0x4f;
+const CLEAR_FIRST: u16 = 0x50;
+const ENSURE_PROGRAM: u16 = 0x51;
 const HEARTBEAT: u16 = 0x81;
 const BYE: u16 = 0x82;
 
@@ -174,6 +179,21 @@ pub enum ToDatapath<'a> {
     Rollback { slot: u8 },
     /// Asks for SLOTS in answer.
     GetSlots,
+    /// Start flows to come with the program, before the agent hears of them.
+    SetFirst {
+        uid: ProgramUid,
+        /// The program's first values, at most [`MAX_FIELDS`].
+        fields: List<'a, (Field, i64)>,
+    },
+    /// Start flows to come without a program of the hook.
+    ClearFirst { hook: Hook },
+    /// Do what SET_PROGRAM does, unless the flow runs the program already.
+    EnsureProgram {
+        flow: FlowId,
+        uid: ProgramUid,
+        /// The program's first values, at most [`MAX_FIELDS`].
+        fields: List<'a, (Field, i64)>,
+    },
     /// The agent is alive.
     Heartbeat {
         /// The agent's clock, microseconds.
@@ -309,6 +329,15 @@ impl<'a> ToDatapath<'a> {
             PROMOTE => ToDatapath::Promote { slot: r.u8("slot")? },
             ROLLBACK => ToDatapath::Rollback { slot: r.u8("slot")? },
             GET_SLOTS => ToDatapath::GetSlots,
+            SET_FIRST => {
+                ToDatapath::SetFirst { uid: read_uid(r)?, fields: read_list(r, "fields", MAX_FIELDS)? }
+            }
+            CLEAR_FIRST => ToDatapath::ClearFirst { hook: read_hook(r)? },
+            ENSURE_PROGRAM => ToDatapath::EnsureProgram {
+                flow: read_flow(r)?,
+                uid: read_uid(r)?,
+                fields: read_list(r, "fields", MAX_FIELDS)?,
+            },
             HEARTBEAT => ToDatapath::Heartbeat { now_us: r.u64("now_us")? },
             BYE => ToDatapath::Bye { reason: read_bye(r)?, text: r.text("text", MAX_REASON_BYTES)? },
             ty => return wrong_side(ty, "a datapath").map_or_else(|| frame.unknown(), Err),
@@ -358,6 +387,18 @@ impl<'a> ToDatapath<'a> {
             ToDatapath::Promote { slot } => encode(out, PROMOTE, request, |out| out.put(&[*slot])),
             ToDatapath::Rollback { slot } => encode(out, ROLLBACK, request, |out| out.put(&[*slot])),
             ToDatapath::GetSlots => encode(out, GET_SLOTS, request, |_| Ok(())),
+            ToDatapath::SetFirst { uid, fields } => encode(out, SET_FIRST, request, |out| {
+                write_uid(*uid, out)?;
+                write_list(out, "fields", fields, MAX_FIELDS)
+            }),
+            ToDatapath::ClearFirst { hook } => {
+                encode(out, CLEAR_FIRST, request, |out| out.put(&[*hook as u8]))
+            }
+            ToDatapath::EnsureProgram { flow, uid, fields } => encode(out, ENSURE_PROGRAM, request, |out| {
+                write_flow(*flow, out)?;
+                write_uid(*uid, out)?;
+                write_list(out, "fields", fields, MAX_FIELDS)
+            }),
             ToDatapath::Heartbeat { now_us } => heartbeat(out, request, *now_us),
             ToDatapath::Bye { reason, text } => bye(out, request, *reason, text),
         }
@@ -413,6 +454,9 @@ fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
         PROMOTE => "PROMOTE",
         ROLLBACK => "ROLLBACK",
         GET_SLOTS => "GET_SLOTS",
+        SET_FIRST => "SET_FIRST",
+        CLEAR_FIRST => "CLEAR_FIRST",
+        ENSURE_PROGRAM => "ENSURE_PROGRAM",
         _ => return None,
     };
     Some(DecodeError::Direction { name, to })

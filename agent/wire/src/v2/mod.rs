@@ -46,17 +46,22 @@
 //! since minor version 2
 //! 0c REPORT     flow num | uid num | seq num | at_us num | n u8 | n values snum
 //!
+//! since minor version 3, to datapaths with feature bit 3
+//! 4f SET_FIRST       uid u32 | field*              50 CLEAR_FIRST  hook u8
+//! 51 ENSURE_PROGRAM  flow u64 | uid u32 | field*
+//!
 //! num       7 bits a byte, the lowest first, bit 7 set in all but the last, in as few bytes as it takes
 //! snum      num of x << 1, its bits flipped where x is negative
 //! stats     the fields of `FlowStats`, in its order, but `policy`; program is an option
 //!       .1  where bit 7 of mode is set, the fields of `FlowPolicy` follow, in its order
-//! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language, bit 2 ring;
+//! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language, bit 2 ring,
+//! bit 3 hooks send and connect in place of ack; hook 0 ack, 1 send, 2 connect;
 //! mode 0 program, 1 no program, 2 agent silent, 3 policy without an answer; BYE 0 stopping, 1 protocol, 2 silent;
 //! part 0 active (share 0), 1 canary; what 0 snapshot, 1 canary, 2 last good snapshot;
 //! wake 0 sleep, 1 spin for spin_us, then sleep, 2 busy: what the agent asks of the datapath's end
 //! ```
 //! A conversation starts with HELLO, then WELCOME with the minor version to speak ([`negotiate`]), or
-//! TURNED_AWAY. Commands (43 to 4e) carry a request number, and the answer (INSTALLED, DONE, REFUSED,
+//! TURNED_AWAY. Commands (43 to 51) carry a request number, and the answer (INSTALLED, DONE, REFUSED,
 //! FLOW_STATS, SLOTS) repeats it; a GET_FLOWS or GET_SLOTS that comes while answers wait for room may have none.
 //! Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry.
 //! Commands are carried out in the order in which they come, and so are the answers. An image is at most half a
@@ -85,7 +90,7 @@ mod slot;
 
 pub use ccplane_wait::Wake;
 pub use hello::{Clock, Features, Hello, TurnedAway, Welcome, negotiate};
-pub use messages::{ByeReason, MAX_FIELDS, MAX_FLOW_STATS, ToAgent, ToDatapath};
+pub use messages::{ByeReason, FIRST_MINOR, MAX_FIELDS, MAX_FLOW_STATS, ToAgent, ToDatapath};
 pub use older::{refusal_for, stats_for};
 pub use program::{MAX_HISTORY_REGS, MAX_REG_NAME_BYTES, decode_program, encode_program};
 pub use refusal::MAX_REASON_BYTES;
@@ -101,7 +106,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CCPL");
 /// The major version that this crate speaks.
 pub const MAJOR: u8 = 2;
 /// The newest minor version that this crate speaks.
-pub const MINOR: u8 = 2;
+pub const MINOR: u8 = 3;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
 /// Length of the longest frame, bytes.

@@ -119,11 +119,20 @@ pub fn decode_program(bytes: &[u8]) -> Result<Program, DecodeError> {
     }
 }
 
+pub(super) fn read_hook(r: &mut Reader<'_>) -> Result<Hook, DecodeError> {
+    hook_of(r.u8("hook")?)
+}
+
+/// The inverse of a hook's number.
+fn hook_of(found: u8) -> Result<Hook, DecodeError> {
+    let hook = Hook::ALL.get(usize::from(found)).copied();
+    hook.ok_or(DecodeError::Unknown { field: "hook", found: u64::from(found) })
+}
+
 pub(super) fn read_program(r: &mut Reader<'_>) -> Result<Program, DecodeError> {
     let regs = read_u8(r, "registers", MAX_REGS)?;
     let found = r.u8("histories")?;
-    let hook = Hook::ALL.get(usize::from(found >> HOOK_SHIFT)).copied();
-    let hook = hook.ok_or(DecodeError::Unknown { field: "hook", found: u64::from(found >> HOOK_SHIFT) })?;
+    let hook = hook_of(found >> HOOK_SHIFT)?;
     let histories = usize::from(found & ((1 << HOOK_SHIFT) - 1));
     if histories > MAX_HISTORIES {
         return Err(DecodeError::TooMany { field: "histories", found: histories, limit: MAX_HISTORIES });

@@ -8,7 +8,7 @@ use ccplane_contract::{
 };
 use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
 use ccplane_program::ir::{
-    Clause, Dst, HistoryDecl, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type,
+    Clause, Dst, HistoryDecl, Hook, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type,
 };
 use ccplane_wire::v1::{self, AddrOrder, Index};
 use ccplane_wire::{v1::Reg, v2};
@@ -370,6 +370,11 @@ proptest! {
         v2_datapath_round_trip(&v2::ToDatapath::Update { flow, fields: fields.into() }, request);
         v2_datapath_round_trip(&v2::ToDatapath::Release { flow }, request);
         v2_datapath_round_trip(&v2::ToDatapath::Remove { uid }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::SetFirst { uid, fields: fields.into() }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::EnsureProgram { flow, uid, fields: fields.into() }, request);
+        for hook in Hook::ALL {
+            v2_datapath_round_trip(&v2::ToDatapath::ClearFirst { hook }, request);
+        }
     }
 
     #[test]

@@ -316,6 +316,7 @@ fn v2_contents() {
         v2_datapath(&v2_frame("4100 1d000000 00000000 00 00000000 0000000000000000")),
         "heartbeat_timeout_ms: must not be 0",
     );
+    says(v2_datapath(&v2_frame("5000 11000000 00000000 03")), "hook: 3 is not a known code");
 
     let mut mixed = crate::support::info("10.0.0.1:1", "[::1]:2", None);
     let created = v2::ToAgent::Created { flow: FlowId(1), info: mixed.clone() };

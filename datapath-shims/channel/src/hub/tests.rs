@@ -2,6 +2,7 @@
 
 use super::*;
 use ccplane_contract::{DatapathError, Event, Field, FlowId, FlowInfo, Mode, ProgramUid};
+use ccplane_program::ir::Hook;
 use ccplane_wire::v1::{self, AddrOrder};
 use ccplane_wire::v2::{self, Clock, Features};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -462,6 +463,40 @@ fn a_v2_datapath_from_hello_to_farewell() {
     assert!(said.len() == 5 && said.iter().zip(starts).all(|(m, s)| m.starts_with(s)), "{said:?}");
 }
 
+/// Datapaths that decide on packets are told what flows start with, as far as they understand it.
+#[test]
+fn what_flows_start_with_is_said_to_those_who_understand_it() {
+    let program = ccplane_program::compile("(hook send) (def (p 0)) (when true (:= Priority p))").unwrap();
+    let p = Field::Reg(program.reg("p").unwrap());
+    let (uid, flow) = (ProgramUid(1), FlowId(7));
+    for (newest, knows) in [(v2::FIRST_MINOR, true), (v2::FIRST_MINOR - 1, false)] {
+        let mut world = World::new(4);
+        let datapath = world.datapath("dp");
+        let v2::ToAgent::Hello(hello) = hello(0..=newest) else { panic!() };
+        let features = hello.features.with(Features::SEND);
+        send_v2(&datapath, &v2::ToAgent::Hello(v2::Hello { features, ..hello }), 0);
+        let id = world.joined();
+        send_v2(&datapath, &v2::ToAgent::Created { flow, info: info() }, 0);
+        world.receive();
+        let peer = world.hub.peer(id).unwrap();
+        assert_eq!(peer.ensure_program(flow, uid, &[]), Err(DatapathError::NoProgram(uid)));
+        peer.install(uid, &program).unwrap();
+        assert_eq!(peer.set_first(uid, &[(p, 3)]).is_ok(), knows);
+        assert_eq!(peer.ensure_program(FlowId(8), uid, &[]), Err(DatapathError::NoFlow(FlowId(8))));
+        let bad = Field::Reg(95);
+        assert_eq!(peer.ensure_program(flow, uid, &[(bad, 1)]), Err(DatapathError::BadField(bad)));
+        assert_eq!(peer.ensure_program(flow, uid, &[(p, 3)]), Ok(true));
+        peer.clear_first(Hook::Send);
+        let said: Vec<String> = inbox_v2(&datapath).into_iter().map(|(_, m)| m).collect();
+        let starts: &[&str] = match knows {
+            true => &["Welcome", "Install", "SetFirst", "EnsureProgram", "ClearFirst"],
+            false => &["Welcome", "Install", "SetProgram"],
+        };
+        let same = said.len() == starts.len() && said.iter().zip(starts).all(|(m, s)| m.starts_with(s));
+        assert!(same, "{said:?}");
+    }
+}
+
 /// A flow has the name that was said right before its start, and no other one.
 #[test]
 fn the_name_that_a_flow_asks_for_comes_before_its_start() {
@@ -512,6 +547,32 @@ fn a_flow_that_has_just_started_outlives_events_that_were_dropped() {
     let known: Vec<FlowId> = core.flows().map(|f| f.flow()).collect();
     assert_eq!(known, [before, after]);
     assert_eq!(core.counters().dropped_events, 5);
+}
+
+/// A list that the datapath made before it told of a flow's end costs nothing of what the flow has reported.
+#[test]
+fn the_last_report_of_a_flow_outlives_a_list_that_overtakes_it() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    send_v2(&datapath, &hello(0..=9), 0);
+    let id = world.joined();
+    let (told, lost) = (FlowId(1), FlowId(2));
+    send_v2(&datapath, &v2::ToAgent::Created { flow: told, info: info() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: lost, info: info() }, 0);
+    let nothing = v2::ToAgent::FlowStats { last: true, flows: (&[]).into() };
+    send_v2(&datapath, &nothing, 0);
+    world.receive();
+    assert_eq!(world.events(id).len(), 2, "both may have more to say");
+    let report =
+        v2::Report { flow: told, program: ProgramUid(1), seq: 1, at_us: 9, values: (&[-5_i64][..]).into() };
+    send_v2(&datapath, &v2::ToAgent::Reports((&[report][..]).into()), 0);
+    send_v2(&datapath, &v2::ToAgent::Closed { flow: told }, 0);
+    send_v2(&datapath, &nothing, 0);
+    world.receive();
+    let reported =
+        Event::Report { flow: told, program: ProgramUid(1), seq: 1, at_us: 9, values: vec![-5].into() };
+    let ended = [told, lost].map(|flow| Event::Closed { flow });
+    assert_eq!(world.events(id), [[reported].as_slice(), &ended].concat(), "of the other, the end was lost");
 }
 
 #[test]

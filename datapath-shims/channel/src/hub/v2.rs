@@ -12,14 +12,14 @@ use super::{HubOptions, Malformed};
 use crate::{End, RING_BYTES, Record};
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
-    SlotStats, TransportStats,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
+    SlotStats, TransportStats, check_fields,
 };
 use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{Hook, Program};
 use ccplane_wire::v2::{
-    ByeReason, Features, Hello, MINOR, Report, SLOTS_MINOR, SingleReport, ToAgent, ToDatapath, TurnedAway,
-    Welcome, frames, negotiate,
+    ByeReason, FIRST_MINOR, Features, Hello, MINOR, Report, SLOTS_MINOR, SingleReport, ToAgent, ToDatapath,
+    TurnedAway, Welcome, frames, negotiate,
 };
 use ccplane_wire::{DecodeError, List};
 use std::collections::{BTreeMap, HashSet};
@@ -36,6 +36,8 @@ const MAX_FLOWS: usize = 1 << 20;
 pub(super) struct V2Peer {
     link: PeerLink,
     capabilities: Capabilities,
+    /// Whether it takes the programs that flows start with.
+    takes_first: bool,
     inbox: Inbox,
     programs: Programs<Option<u32>>,
     slots: Slots,
@@ -58,11 +60,13 @@ struct V2Flow {
     program: Option<ProgramUid>,
     /// Whether `stats` has it.
     is_sampled: bool,
+    /// Whether the last list lacks it.
+    is_missing: bool,
 }
 
 impl V2Flow {
     fn new(info: FlowInfo) -> V2Flow {
-        V2Flow { info, requested: None, program: None, is_sampled: false }
+        V2Flow { info, requested: None, program: None, is_sampled: false, is_missing: false }
     }
 
     /// Returns the statistics that are known before the first sample.
@@ -128,6 +132,7 @@ impl V2Peer {
         Some(V2Peer {
             link,
             capabilities,
+            takes_first: minor >= FIRST_MINOR && hello.features.has(Features::SEND),
             inbox: Inbox::default(),
             programs,
             slots: Slots::new(hello.slots.iter()),
@@ -240,16 +245,19 @@ impl V2Peer {
         }
     }
 
-    /// Flows that are listed and not known have started, those that are known and not listed have ended: their
-    /// announcements were lost.
+    /// Flows that are listed and not known have started, those that are known and twice not listed have ended: their
+    /// announcements were lost. A list may overtake the last report and the end of a flow, which then follow it.
     fn reconcile(&mut self) {
         let listed: HashSet<FlowId> = self.stats.iter().map(|s| s.flow).collect();
-        let ended = |flow: &FlowId| !listed.contains(flow);
-        let ended: Vec<FlowId> = self.flows.keys().copied().filter(ended).collect();
-        for flow in ended {
-            self.flows.remove(&flow);
-            self.inbox.push(Event::Closed { flow });
-        }
+        let inbox = &mut self.inbox;
+        self.flows.retain(|flow, known| {
+            let was_missing = std::mem::replace(&mut known.is_missing, !listed.contains(flow));
+            let has_ended = was_missing && known.is_missing;
+            if has_ended {
+                inbox.push(Event::Closed { flow: *flow });
+            }
+            !has_ended
+        });
         for FlowStats { flow, info, .. } in &self.stats {
             if let Some(known) = self.flows.get_mut(flow) {
                 known.is_sampled = true;
@@ -396,6 +404,43 @@ impl Datapath for V2Peer {
 
     ccplane_contract::program_commands!();
 
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        if !self.takes_first {
+            return Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() });
+        }
+        let entry = self.programs.get(uid)?;
+        check_fields(Some(&entry.program), fields)?;
+        send_surely(&mut self.link, &ToDatapath::SetFirst { uid, fields: fields.into() }, 0)
+    }
+
+    /// Leaves it to the datapath whether the flow runs the program already, since flows start before the agent hears of them. Returns
+    /// false only where the agent has set it.
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<bool, DatapathError> {
+        if !self.takes_first {
+            return self.set_program(flow, uid, fields).map(|()| true);
+        }
+        let entry = self.programs.get(uid)?;
+        let known = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        check_fields(Some(&entry.program), fields)?;
+        let ensure = ToDatapath::EnsureProgram { flow, uid, fields: fields.into() };
+        send_surely(&mut self.link, &ensure, 0)?;
+        Ok(known.program.replace(uid) != Some(uid))
+    }
+
+    fn clear_first(&mut self, hook: Hook) {
+        if !self.takes_first {
+            return;
+        }
+        if let Err(error) = send_surely(&mut self.link, &ToDatapath::ClearFirst { hook }, 0) {
+            debug!(%error, "let flows start without a program");
+        }
+    }
+
     fn requested(&self, flow: FlowId) -> Option<&str> {
         self.flows.get(&flow)?.requested.as_deref()
     }
@@ -513,6 +558,6 @@ fn send_surely(link: &mut PeerLink, message: &ToDatapath<'_>, request: u32) -> R
 
 /// Returns a kind as a static text, which `Capabilities` needs; a peer's own text must not be kept for ever.
 fn kind(said: &str) -> &'static str {
-    const KNOWN: [&str; 5] = ["quic", "dpdk", "sim", "ebpf", "module"];
+    const KNOWN: [&str; 6] = ["quic", "dpdk", "packets", "sim", "ebpf", "module"];
     KNOWN.into_iter().find(|k| *k == said).unwrap_or("ccplane")
 }

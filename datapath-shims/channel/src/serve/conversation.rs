@@ -11,7 +11,7 @@ use ccplane_wire::{DecodeError, EncodeError, List};
 use tracing::{debug, warn};
 
 use super::Turn;
-use super::programs::Programs;
+use super::programs::{Programs, forget_first};
 use crate::end::End;
 use crate::ring::{ReadError, Record, WriteError};
 use crate::socket::{Received, Sent, Socket};
@@ -371,6 +371,18 @@ impl Conversation {
                 datapath.set_program(flow, uid, &fields)
             }
             ToDatapath::Update { flow, fields } => self.update(flow, &fields, datapath),
+            ToDatapath::EnsureProgram { flow, uid, fields } => {
+                let fields: Vec<_> = fields.iter().collect();
+                datapath.ensure_program(flow, uid, &fields).map(|_| ())
+            }
+            ToDatapath::SetFirst { uid, fields } => {
+                let fields: Vec<_> = fields.iter().collect();
+                datapath.set_first(uid, &fields)
+            }
+            ToDatapath::ClearFirst { hook } => {
+                datapath.clear_first(hook);
+                Ok(())
+            }
             ToDatapath::Release { flow } => datapath.release(flow),
             ToDatapath::DefineSlot { slot, shape } => datapath.define_slot(slot, &shape),
             ToDatapath::Push { slot, part, image } => {
@@ -402,6 +414,7 @@ impl Conversation {
                 return Ok(());
             }
             ToDatapath::Bye { reason: ByeReason::Stopping, text } => {
+                forget_first(datapath);
                 for stats in datapath.flows() {
                     // One that has just ended needs no release.
                     let _ = datapath.release(stats.flow);

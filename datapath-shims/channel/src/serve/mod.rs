@@ -324,7 +324,7 @@ impl Served {
         let State::Greeted { socket, .. } = before else { return };
         info!(agent = %self.agent.display(), ring = ring.is_some(), "served");
         self.mismatch = None;
-        self.programs.begin();
+        self.programs.begin(datapath);
         let conversation = Conversation::new(socket, ring, welcome, datapath.flows(), now_us);
         self.state = State::Connected(Box::new(conversation));
     }

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_contract::{Datapath, DatapathError, ProgramUid};
+use ccplane_contract::{Datapath, DatapathError, ON_PACKETS, ProgramUid};
 use ccplane_program::ir::Program;
+
+/// Lets flows to come start without the programs that an agent has named.
+pub(super) fn forget_first(datapath: &mut dyn Datapath) {
+    ON_PACKETS.iter().for_each(|hook| datapath.clear_first(*hook));
+}
 
 #[derive(Debug)]
 struct Installed {
@@ -17,8 +22,10 @@ struct Installed {
 pub(super) struct Programs(BTreeMap<ProgramUid, Installed>);
 
 impl Programs {
-    /// A conversation begins: what is there goes as soon as no flow runs it, unless it is asked for again.
-    pub(super) fn begin(&mut self) {
+    /// A conversation begins: what is there goes as soon as no flow runs it, unless it is asked for again. Flows to come start
+    /// without a program until this agent names one.
+    pub(super) fn begin(&mut self, datapath: &mut dyn Datapath) {
+        forget_first(datapath);
         self.0.values_mut().for_each(|p| p.wanted = false);
     }
 

@@ -5,6 +5,7 @@ mod common;
 mod fuzz;
 mod fuzz_hub;
 mod glance;
+mod packets;
 mod process;
 mod ring;
 mod serve;

@@ -41,7 +41,8 @@ pub(crate) struct QuicSteering {
 
     /// Decide about packets on their way out by this algorithm, in this process: pias, size, size-agent (which flow first), plb, path,
     /// path-agent, least-loaded (which path, of which there is one here). Priorities leave as code points (DSCP): those of
-    /// `datapath.packets.dscp` in the configuration, or else 46, 34, 26, 18, 10, 0, 0, 8.
+    /// `datapath.packets.dscp` in the configuration, or else 46, 34, 26, 18, 10, 0, 0, 8. Without this, flows that are left to the agent
+    /// of this machine are decided about there, where the configuration has `dscp` and names an algorithm.
     #[arg(long, value_name = "ALGORITHM")]
     pub(crate) packets: Option<String>,
 

@@ -74,6 +74,50 @@ fn files_move_while_packets_are_decided_about() {
     }
 }
 
+/// The agent's own algorithm, and a rule of its, reach a server that asks it: sizes are learned in the agent.
+#[test]
+fn the_machines_agent_decides_about_packets() {
+    let section = "datapath.packets.dscp = [46, 34, 26, 18, 10, 0, 0, 8]\nlearn.mode = \"live\"\n";
+    let rule = "[[rule]]\nremote = \"127.0.0.0/8\"\nalgorithm = \"pias\"\n";
+    let cases = [
+        (format!("{section}datapath.packets.algorithm = \"size\"\n"), "size"),
+        (format!("default_algorithm = \"reno\"\n{section}{rule}"), "pias"),
+    ];
+    for (config, algorithm) in cases {
+        let home = Home::new(&config);
+        let sent = content(&home.path("served/file"), 100_000);
+        endless(&home.path("served/endless"));
+        let _agent = home.agent();
+        let mut serve = Serve::start(&home, &["--agent"]);
+        wait_for("the agent has both datapaths", || {
+            let datapaths = home.json(&["status"])["datapaths"].as_array()?.clone();
+            let has = |kind: &str| datapaths.iter().any(|datapath| datapath["kind"] == kind);
+            (has("quic") && has("packets")).then_some(())
+        });
+        let trust = ["--fingerprint", &serve.fingerprint, "--algorithm", "reno"];
+        let arguments = [&["quic", "get", &serve.address, "endless", "-o", "-"], &trust[..]].concat();
+        let mut client =
+            home.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let flow = wait_for("the agent's program decides", || {
+            let flows = home.json(&["flows"])["flows"].as_array()?.clone();
+            flows.into_iter().find(|flow| flow["datapath"] == "packets" && flow["mode"] == "program")
+        });
+        assert_eq!((&flow["algorithm"], &flow["faults"]), (&algorithm.into(), &0.into()), "{flow}");
+        let _ = client.kill();
+        let _ = client.wait();
+        let got = serve.client(&home, "get", &["file", "-o", "-", "--algorithm", "reno"]);
+        assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
+        if algorithm == "size" {
+            wait_for("a row of a flow that has ended", || {
+                let learners = home.json(&["snapshot", "list"])["learners"].as_array()?.clone();
+                let of_sizes = learners.iter().find(|learner| learner["algorithm"] == "size")?;
+                (of_sizes["rows"].as_u64()? > 0).then_some(())
+            });
+        }
+        assert_eq!(serve.interrupt(), Some(0));
+    }
+}
+
 /// Over loopback there is no device to poll, which the server says; files move all the same.
 #[test]
 fn a_server_has_its_device_polled_while_it_waits() {

@@ -7,7 +7,7 @@ use ccplane_contract::{
     TransportStats,
 };
 use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
-use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
+use ccplane_program::ir::{Clause, Dst, Hook, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
 use ccplane_wire::v2::{
     self, ByeReason, Clock, Features, Hello, ToAgent, ToDatapath, TurnedAway, Wake, Welcome,
 };
@@ -291,6 +291,17 @@ pub fn v2_to_datapath() -> Vec<(ToDatapath<'static>, u32, Vec<u8>)> {
         (ToDatapath::Promote { slot: 2 }, 9, "4c00 11000000 09000000  02"),
         (ToDatapath::Rollback { slot: 2 }, 10, "4d00 11000000 0a000000  02"),
         (ToDatapath::GetSlots, 11, "4e00 10000000 0b000000"),
+        (
+            ToDatapath::SetFirst { uid: ProgramUid(3), fields: FIELDS[..1].into() },
+            12,
+            "4f00 20000000 0c000000  03000000 0100 0001 ffffffffffffffff",
+        ),
+        (ToDatapath::ClearFirst { hook: Hook::Connect }, 13, "5000 11000000 0d000000  02"),
+        (
+            ToDatapath::EnsureProgram { flow: FlowId(1), uid: ProgramUid(3), fields: FIELDS[1..2].into() },
+            14,
+            "5100 28000000 0e000000  0100000000000000 03000000 0100 0100 0200000000000000",
+        ),
         (ToDatapath::Heartbeat { now_us: 7 }, 0, "8100 18000000 00000000  0700000000000000"),
         (ToDatapath::Bye { reason: ByeReason::Protocol, text: "" }, 0, "8200 13000000 00000000  01 0000"),
     ];

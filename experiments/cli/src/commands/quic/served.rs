@@ -1,16 +1,42 @@
 //! The connection to the machine's agent, and the words for its lack.
 
-use ccplane_channel::{Link, Mismatch};
+use ccplane_agent::failure::Failure;
+use ccplane_agent::privileges;
+use ccplane_channel::{Clock, Link, Mismatch, ServeOptions, spawn};
+use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{MAJOR, MINOR, TurnedAway};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time that the machine's agent has to answer before its silence is reported.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time between two looks at why it does not steer.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Makes an engine and serves it, under a name in the agent's list, to the agent whose socket for datapaths is, or will be, there.
+pub(super) fn serve(config: EngineConfig, name: &str, socket: &Path) -> Result<(Engine, Link), Failure> {
+    let options = ServeOptions { clock: Clock::Own, ..ServeOptions::new(name)? };
+    let wake = options.waker.clone();
+    let (engine, datapath) = engine(config, Arc::new(move || wake.wake()));
+    let clock = engine.clone();
+    let now_us = move || clock.now_us(Instant::now());
+    let link = without_capabilities(|| spawn(socket, Box::new(datapath), now_us, options))?;
+    Ok((engine, link))
+}
+
+/// Does this on a thread that has no capability, so that those that it starts have none either.
+fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let work = || {
+            privileges::keep(privileges::NOTHING);
+            work()
+        };
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
 
 /// The connection to the machine's agent, which is closed when dropped.
 pub(super) struct MachineAgent {

@@ -2,7 +2,7 @@
 
 use super::QuicError;
 use super::packets::PacketsWithAgent;
-use super::served::MachineAgent;
+use super::served::{MachineAgent, serve};
 use super::trace::Trace;
 use super::wire::kind;
 use crate::cli::QuicSteering;
@@ -12,10 +12,8 @@ use ccplane_agent::failure::Failure;
 use ccplane_agent::learning::resume;
 use ccplane_agent::owned::Folder;
 use ccplane_agent::place::Located;
-use ccplane_agent::privileges;
 use ccplane_agent::sequences::Admissions;
 use ccplane_alg::Algorithm;
-use ccplane_channel::{Clock, ServeOptions, spawn};
 use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::{Control, Packets};
@@ -23,7 +21,6 @@ use ccplane_snapshot::Hash;
 use std::io::{Write, stderr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 /// The name of these flows' datapath in the agent's list.
 const NAME: &str = "ccplane-quic";
@@ -46,7 +43,7 @@ pub(super) enum LearnsAs<'a> {
 pub(super) struct EngineWithAgent {
     engine: Engine,
     agent: Agent,
-    /// Decisions about packets, where the flags ask for them.
+    /// Decisions about packets, where the flags or the configuration ask for them.
     packets: Option<PacketsWithAgent>,
     trace: Option<Arc<Mutex<Trace>>>,
     /// The kept snapshot that its flows begin with, if there was one.
@@ -97,17 +94,12 @@ impl EngineWithAgent {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
         };
-        let packets = PacketsWithAgent::start(args, &located)?;
+        let packets = PacketsWithAgent::start(args, &located, to_machine)?;
         let heartbeat_timeout_us = located.config.agent.heartbeat_timeout_ms.get() * 1000;
         let config = EngineConfig { heartbeat_timeout_us, ..EngineConfig::new(kind(args)) };
         if to_machine {
-            let options = ServeOptions { clock: Clock::Own, ..ServeOptions::new(NAME)? };
-            let wake = options.waker.clone();
-            let (engine, datapath) = engine(config, Arc::new(move || wake.wake()));
-            let clock = engine.clone();
-            let now_us = move || clock.now_us(Instant::now());
             let socket = located.datapath_socket()?;
-            let link = without_capabilities(|| spawn(&socket, Box::new(datapath), now_us, options))?;
+            let (engine, link) = serve(config, NAME, &socket)?;
             let agent = Agent::Machine(MachineAgent::new(link, socket, agent_runs));
             return Ok(EngineWithAgent { engine, agent, packets, trace: trace(args, "agent")?, kept: None });
         }
@@ -181,17 +173,6 @@ impl EngineWithAgent {
         }
         self.trace.as_ref().map_or(Ok(()), Trace::finish)
     }
-}
-
-/// Does this on a thread that has no capability, so that those that it starts have none either.
-fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let work = || {
-            privileges::keep(privileges::NOTHING);
-            work()
-        };
-        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// Opens the folder and the kept snapshot that flows begin with; a refused one is reported.
