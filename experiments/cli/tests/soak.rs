@@ -27,7 +27,10 @@ fn half_a_minute_leaves_nothing_and_grows_nowhere() {
     let judged = judge(&outcome.samples, outcome.took_s);
     eprintln!("{:?}\n{}", outcome.counts, table(&judged));
     let counts = outcome.counts;
-    assert!(counts.long_flows > 0 && counts.short_flows > 0 && counts.files > 0, "{counts:?}");
+    assert!(
+        counts.long_flows > 0 && counts.short_flows > 0 && counts.files > 0 && counts.puts > 0,
+        "{counts:?}"
+    );
     assert!(outcome.samples.iter().any(|s| s.agent.is_some_and(|p| p.bpf_fds > 0) && s.pins > 0));
     assert!(!judged.iter().any(|j| matches!(j.verdict, GrowthVerdict::Grows(_))));
     assert_eq!(outcome.left, Vec::<String>::new());

@@ -1,7 +1,8 @@
 //! A soak: a real agent whose flows learn runs for hours under faults that are drawn from a seed.
 //!
-//! Long and short TCP flows cross an emulated link between namespaces of their own, files are fetched from a QUIC server that the
-//! agent steers; the agent is stopped, killed and frozen, snapshots are pushed and rolled back by hand, the link is made anew.
+//! Long and short TCP flows cross an emulated link between namespaces of their own; files are fetched from a QUIC server, and put
+//! there, by flows that the agent steers; the agent is stopped, killed and frozen, snapshots are pushed and rolled back by hand, the
+//! link is made anew.
 //! [`Sample`]s go to a JSON Lines file; at the end a robust slope of each quantity ([`slope`]) is held against its
 //! [`BOUNDS`], and nothing may be left in the kernel. Whatever ends a run, but SIGKILL, ends what it started.
 #![forbid(unsafe_code)]

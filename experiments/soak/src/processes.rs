@@ -167,7 +167,10 @@ pub(crate) fn agent(home: &Home, life: u64) -> Result<SoakProcess, Error> {
     Err(Error::Late { what: "an agent that serves", seconds: PATIENCE.as_secs() })
 }
 
-/// A QUIC server of one folder.
+/// The file with the token of who may put, in the home.
+const TOKEN: &str = "token";
+
+/// A QUIC server of one folder, into which files may be put.
 pub(crate) struct Server {
     pub(crate) process: SoakProcess,
     pub(crate) address: String,
@@ -177,8 +180,12 @@ pub(crate) struct Server {
 /// Starts a QUIC server on loopback, whose flows the agent steers.
 pub(crate) fn server(home: &Home, folder: &Path) -> Result<Server, Error> {
     let folder = folder.to_string_lossy();
-    let arguments = ["quic", "serve", &folder, "--listen", "127.0.0.1:0", "--agent", "--json"];
-    let mut command = home.command(&arguments, "server.log")?;
+    let token = home.path(TOKEN);
+    let token = token.to_string_lossy();
+    let writable = ["--writable", "--token", &token];
+    let arguments =
+        [&["quic", "serve", &folder, "--listen", "127.0.0.1:0", "--agent", "--json"][..], &writable];
+    let mut command = home.command(&arguments.concat(), "server.log")?;
     let mut child = command.stdout(Stdio::piped()).spawn().context(|| "start the QUIC server".to_owned())?;
     let out = child.stdout.take();
     let process = SoakProcess::new("the QUIC server", child, home.path("server.log"), 0);
@@ -202,13 +209,23 @@ fn drain(mut lines: BufReader<ChildStdout>) -> Result<(), Error> {
     thread.map(drop).context(|| "start a thread".to_owned())
 }
 
-/// Starts to fetch a file.
+/// Starts to fetch the server's file `name`.
 pub(crate) fn fetch(home: &Home, server: &Server, name: &str) -> Result<SoakProcess, Error> {
     let to = home.path("fetched");
-    let to = to.to_string_lossy();
-    let pin = ["--fingerprint", &server.fingerprint];
-    let arguments = [&["quic", "get", &server.address, name, "-o", &to][..], &pin].concat();
-    let child =
-        home.command(&arguments, "fetch.log")?.spawn().context(|| "start to fetch a file".to_owned())?;
-    Ok(SoakProcess::new("a fetch", child, home.path("fetch.log"), 0))
+    client(home, server, &["get", &server.address, name, "-o", &to.to_string_lossy()])
+}
+
+/// Starts to put a file, in place of the one that was put before.
+pub(crate) fn put(home: &Home, server: &Server, file: &Path) -> Result<SoakProcess, Error> {
+    let (file, token) = (file.to_string_lossy(), home.path(TOKEN));
+    let arguments = ["put", &server.address, &file, "--as", "put", "--token", &token.to_string_lossy()];
+    client(home, server, &arguments)
+}
+
+/// Starts a client of the server.
+fn client(home: &Home, server: &Server, arguments: &[&str]) -> Result<SoakProcess, Error> {
+    const LOG: &str = "clients.log";
+    let arguments = [&["quic"], arguments, &["--fingerprint", &server.fingerprint]].concat();
+    let child = home.command(&arguments, LOG)?.spawn().context(|| "start to move a file".to_owned())?;
+    Ok(SoakProcess::new("a client", child, home.path(LOG), 0))
 }

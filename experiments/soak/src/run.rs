@@ -28,6 +28,12 @@ const LONG_FLOWS: usize = 4;
 const SHORT_FLOWS: usize = 8;
 /// The longest that a flow takes: one that waits for an agent is ended.
 const LONGEST: Duration = Duration::from_secs(120);
+/// The folder that is served, in the home.
+const SERVED: &str = "served";
+/// The file in it that is fetched.
+const FILE: &str = "file";
+/// One file in so many is put, the others are fetched.
+const PUT_EVERY: u64 = 5;
 /// The file that is fetched, bytes.
 const FILE_BYTES: usize = 8 << 20;
 /// The slot of Aurora's policy.
@@ -58,7 +64,9 @@ pub struct Counts {
     pub failed_flows: u64,
     /// Files that were fetched.
     pub files: u64,
-    /// Files that could not be fetched.
+    /// Files that were put.
+    pub puts: u64,
+    /// Files that could not be fetched or put.
     pub failed_files: u64,
     /// Agents that were stopped.
     pub stops: u64,
@@ -95,6 +103,12 @@ struct SoakFlow {
     is_short: bool,
 }
 
+/// A client of the QUIC server that fetches a file, or puts one.
+struct Transfer {
+    client: SoakProcess,
+    is_put: bool,
+}
+
 struct Soak {
     config: Config,
     random: Random,
@@ -103,7 +117,7 @@ struct Soak {
     start: Instant,
     // Dropped in this order: flows before their link, everything before its folder.
     flows: Vec<SoakFlow>,
-    fetch: Option<SoakProcess>,
+    transfer: Option<Transfer>,
     server: Server,
     agent: Option<SoakProcess>,
     /// A stopped or killed agent's successor starts then; a frozen one goes on.
@@ -153,9 +167,9 @@ pub fn run(config: &Config) -> Result<Outcome, Error> {
 impl Soak {
     fn new(config: &Config) -> Result<Soak, Error> {
         let home = Home::new(&config.ccplane)?;
-        let served = home.path("served");
+        let served = home.path(SERVED);
         fs::create_dir(&served).context(|| "make a folder to serve".to_owned())?;
-        fs::write(served.join("file"), vec![7; FILE_BYTES]).context(|| "write a file to serve".to_owned())?;
+        fs::write(served.join(FILE), vec![7; FILE_BYTES]).context(|| "write a file to serve".to_owned())?;
         let mut random = Random::new(config.seed);
         let link = new_link(&mut random)?;
         let agent = processes::agent(&home, 0)?;
@@ -167,7 +181,7 @@ impl Soak {
             lives: 0,
             start: Instant::now(),
             flows: Vec::new(),
-            fetch: None,
+            transfer: None,
             server,
             agent: Some(agent),
             change_at: None,
@@ -204,12 +218,22 @@ impl Soak {
                 self.start_flow(now, true);
             }
         }
-        if let Some(ended) = self.fetch.as_mut().and_then(SoakProcess::ended) {
-            self.fetch = None;
-            *(if ended.success() { &mut self.counts.files } else { &mut self.counts.failed_files }) += 1;
+        let ended = self.transfer.as_mut().and_then(|t| Some((t.client.ended()?.success(), t.is_put)));
+        if let Some(ended) = ended {
+            self.transfer = None;
+            *match ended {
+                (true, false) => &mut self.counts.files,
+                (true, true) => &mut self.counts.puts,
+                (false, _) => &mut self.counts.failed_files,
+            } += 1;
         }
-        if self.fetch.is_none() && self.random.between(0, 40) == 0 {
-            self.fetch = Some(processes::fetch(&self.home, &self.server, "file")?);
+        if self.transfer.is_none() && self.random.between(0, 40) == 0 {
+            let is_put = (self.counts.files + self.counts.puts) % PUT_EVERY == 1;
+            let client = match is_put {
+                true => processes::put(&self.home, &self.server, &self.home.path(SERVED).join(FILE))?,
+                false => processes::fetch(&self.home, &self.server, FILE)?,
+            };
+            self.transfer = Some(Transfer { client, is_put });
         }
         Ok(())
     }
@@ -325,8 +349,8 @@ impl Soak {
 
     /// Ends everything, and lists what is left behind.
     fn finish(self) -> Result<(Counts, Vec<String>), Error> {
-        let Soak { flows, fetch, server, agent, change_at, link, home, counts, .. } = self;
-        drop((flows, fetch));
+        let Soak { flows, transfer, server, agent, change_at, link, home, counts, .. } = self;
+        drop((flows, transfer));
         if change_at.is_some() {
             agent.iter().for_each(|frozen| frozen.signal(Signal::SIGCONT));
         }

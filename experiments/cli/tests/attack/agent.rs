@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65_534;
+/// The exit code of a Rust program that panicked.
+const PANICKED: i32 = 101;
 /// The largest of a file that stands for one which is too large, bytes.
 const LARGE_BYTES: u64 = 300 << 20;
 
@@ -143,6 +145,7 @@ fn an_agent_short_of_descriptors_or_address_space_leaves_nothing_and_says_so() {
     for mib in bytes {
         let status = attached.limited(&format!("--as={}", mib << 20));
         attached.assert_clean(&format!("{mib} MiB of address space"));
+        assert_ne!(status.code(), Some(PANICKED), "{mib}: {}", attached.home.log());
         if status.code() == Some(0) {
             assert!(attached.home.log().contains("agent runs"), "{mib}: {}", attached.home.log());
         }
