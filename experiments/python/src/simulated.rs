@@ -60,14 +60,17 @@ struct Ran<'a> {
     measured: &'a ccplane_results::Measured,
 }
 
-/// Simulates a plan, given as its text, and returns each run's figures as JSON, up to the first that fails and why it did.
+/// Simulates a plan, given as its text, and returns each run's figures as JSON, up to the first that fails and why it did. Of `parts`
+/// parts of the plan only the one of number `part` is played: each run whose number leaves that remainder.
 #[pyfunction]
-#[pyo3(signature = (plan, hosted, trace_folder=None))]
+#[pyo3(signature = (plan, hosted, trace_folder=None, part=0, parts=1))]
 pub(crate) fn simulate(
     py: Python<'_>,
     plan: &str,
     hosted: &Bound<'_, PyList>,
     trace_folder: Option<PathBuf>,
+    part: usize,
+    parts: usize,
 ) -> PyResult<(Vec<String>, Option<String>)> {
     let algorithms = with_built_in(hosted)?;
     interruptible(py, |stop| {
@@ -76,12 +79,17 @@ pub(crate) fn simulate(
         let known = Known { algorithms: &algorithms, kernel: None, traces: &trace, cellular: None };
         let plan = Plan::parse(Path::new("plan"), plan, &known, Overrides::default());
         let plan = plan.map_err(refused)?;
-        let mut runs = Vec::new();
+        let (mut runs, mut number) = (Vec::new(), 0);
         for repeat in 0..plan.repeats {
             for (n, scenario) in plan.scenarios.iter().enumerate() {
                 for (m, contender) in plan.contenders.iter().enumerate() {
                     if stop.load(Ordering::Relaxed) {
                         return Ok((runs, None));
+                    }
+                    let is_played = number % parts.max(1) == part;
+                    number += 1;
+                    if !is_played {
+                        continue;
                     }
                     let seed = experiment::seed(&plan, Slot { repeat, scenario: n, contender: m });
                     let measured = experiment::simulate(&plan, scenario, contender, seed, &algorithms);

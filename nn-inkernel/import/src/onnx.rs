@@ -230,8 +230,8 @@ mod tests {
         Tensor { name: name.to_owned(), dims: dims.to_vec(), data_type: FLOAT, floats, ..Tensor::default() }
     }
 
-    /// Reads a model that adds a tensor of these dimensions to a layer of two neurons.
-    fn added(dims: [i64; 2]) -> Result<Mlp, ImportError> {
+    /// Reads a model that adds the tensor `b` to a layer of two neurons.
+    fn added(b: Tensor) -> Result<Mlp, ImportError> {
         let value = |name: &str| vec![Value { name: name.to_owned() }];
         let graph = Graph {
             nodes: vec![
@@ -240,7 +240,7 @@ mod tests {
                 node("Relu", &["c"], "d"),
                 node("MatMul", &["d", "v"], "y"),
             ],
-            initializers: vec![tensor("w", [3, 2]), tensor("b", dims), tensor("v", [2, 1])],
+            initializers: vec![tensor("w", [3, 2]), b, tensor("v", [2, 1])],
             inputs: value("x"),
             outputs: value("y"),
         };
@@ -250,8 +250,15 @@ mod tests {
 
     #[test]
     fn a_row_is_added_and_a_column_is_not() {
-        assert_eq!(added([1, 2]).unwrap().widths(), [3, 2, 1]);
-        let refused = added([2, 1]).unwrap_err();
+        assert_eq!(added(tensor("b", [1, 2])).unwrap().widths(), [3, 2, 1]);
+        let refused = added(tensor("b", [2, 1])).unwrap_err();
         assert!(matches!(&refused, ImportError::Tensor { name, .. } if name == "b"), "{refused}");
+    }
+
+    #[test]
+    fn numbers_that_lie_in_another_file_are_refused() {
+        let refused = added(Tensor { location: EXTERNAL, floats: Vec::new(), ..tensor("b", [1, 2]) });
+        let said = refused.unwrap_err().to_string();
+        assert_eq!(said, "tensor b: its numbers are in another file: export the model as one");
     }
 }

@@ -105,9 +105,13 @@ def policy_from_bytes(
     """The same of a policy file's content."""
 
 def simulate(
-    plan: str, hosted: list[Hosted], trace_folder: str | PathLike[str] | None = None
+    plan: str,
+    hosted: list[Hosted],
+    trace_folder: str | PathLike[str] | None = None,
+    part: int = 0,
+    parts: int = 1,
 ) -> tuple[list[str], str | None]:
-    """Simulates a plan: each run as JSON, and why there are no more, if one failed."""
+    """Simulates every `parts`th run of a plan from number `part` on: each as JSON, and why there are no more, if one failed."""
 
 def play_links(
     links: list[str],

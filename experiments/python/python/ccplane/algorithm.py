@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypedDict
 
 from ccplane import _native
+from ccplane.cluster import connect
 
 Control = _native.Control
 
@@ -102,6 +104,7 @@ def simulate(
     plan: str | PathLike[str],
     algorithms: Sequence[Algorithm] = (),
     traces: str | PathLike[str] | None = None,
+    ray: bool = False,
 ) -> list[dict[str, Any]]:
     """Simulates a plan in this process and returns each run's figures, as results files have them.
 
@@ -109,13 +112,38 @@ def simulate(
         plan: the plan's text, in TOML, or the path of its file.
         algorithms: those that the plan names beside the built-in ones.
         traces: the folder of recorded traces, where the plan names some.
+        ray: spread the runs over Ray: the cluster that `RAY_ADDRESS` names, or this machine. The figures are those of a local run.
 
     Raises:
         SimulationError: a run failed; `runs` has those before it.
     """
     text = plan if isinstance(plan, str) and "\n" in plan else Path(plan).read_text(encoding="utf-8")
-    lines, problem = _native.simulate(text, hosted(algorithms), traces)
+    if ray:
+        lines, problem = _spread(text, algorithms, traces)
+    else:
+        lines, problem = _native.simulate(text, hosted(algorithms), traces)
     runs = [json.loads(line) for line in lines]
     if problem is not None:
         raise SimulationError(problem, runs)
     return runs
+
+
+def _spread(
+    text: str, algorithms: Sequence[Algorithm], traces: str | PathLike[str] | None
+) -> tuple[list[str], str | None]:
+    """What `_native.simulate` returns, played by Ray: a part of the plan for each processor, each run dealt to the next part."""
+    import ray
+
+    connect(os.cpu_count() or 1)
+    parts = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+
+    @ray.remote(num_cpus=1)
+    def play(part: int) -> tuple[list[str], str | None]:
+        return _native.simulate(text, hosted(algorithms), traces, part, parts)
+
+    played = ray.get([play.remote(part) for part in range(parts)])
+    runs = {part + parts * n: line for part, (lines, _) in enumerate(played) for n, line in enumerate(lines)}
+    failed = [(part + parts * len(lines), why) for part, (lines, why) in enumerate(played) if why is not None]
+    # Of those that fail the first one ends the plan, as if the runs had come one after the other.
+    first, problem = min(failed, default=(len(runs), None))
+    return [runs[number] for number in range(first)], problem

@@ -1,6 +1,6 @@
 """Results files, which `ccplane run` writes, as frames.
 
-Units are in the columns' names: `_bps` bits per second, `_us` microseconds, `_ms` milliseconds, `_ppm` millionths.
+Units are in the columns' names: `_bps` bits per second, `_us` microseconds, `_ms` milliseconds, `_ns` nanoseconds, `_ppm` millionths.
 """
 
 from __future__ import annotations
@@ -48,6 +48,16 @@ class Results:
                 rows.append({**_keys(run), "flow": flow["name"], **sample})
         return rows
 
+    def fabric_rows(self) -> list[dict[str, Any]]:
+        """A row for each flow between the hosts of a fabric: its payload, bytes, its completion time, and whether it ended in its run."""
+        rows = []
+        for run in self.runs:
+            fabric = run.get("fabric") or {"bytes": (), "fct_ns": (), "unfinished": ()}
+            unfinished = set(fabric["unfinished"])
+            for n, (size, fct_ns) in enumerate(zip(fabric["bytes"], fabric["fct_ns"], strict=True)):
+                rows.append({**_keys(run), "bytes": size, "fct_ns": fct_ns, "ended": n not in unfinished})
+        return rows
+
     def run_rows(self) -> list[dict[str, Any]]:
         """A row for each run: its seed, its status, and what the link carried."""
         rows = []
@@ -68,6 +78,10 @@ class Results:
         """`run_rows` as a pandas frame."""
         return _pandas(self.run_rows())
 
+    def fabric(self) -> "pandas.DataFrame":
+        """`fabric_rows` as a pandas frame."""
+        return _pandas(self.fabric_rows())
+
     def flows_polars(self) -> "polars.DataFrame":
         """`flow_rows` as a Polars frame."""
         return _polars(self.flow_rows())
@@ -75,6 +89,14 @@ class Results:
     def series_polars(self) -> "polars.DataFrame":
         """`series_rows` as a Polars frame."""
         return _polars(self.series_rows())
+
+    def table_polars(self) -> "polars.DataFrame":
+        """`run_rows` as a Polars frame."""
+        return _polars(self.run_rows())
+
+    def fabric_polars(self) -> "polars.DataFrame":
+        """`fabric_rows` as a Polars frame."""
+        return _polars(self.fabric_rows())
 
     def plot(self, column: str = "throughput_bps") -> "matplotlib.axes.Axes":
         """Draws a column of the series over time, seconds, a line for each flow of the first repeat."""

@@ -9,6 +9,7 @@ A recipe is a TOML file::
     out = "policies"        # the directory of what comes of it
     environments = 16       # sb3 and rllib: stepped together; for rllib, in each worker
     workers = 2             # rllib's processes that step environments
+    version = 1             # of this format; left out, it is this one
 
     [links]                 # sb3 and rllib: in place of the algorithm's own, as `Env` takes them
     family = "real"
@@ -48,6 +49,8 @@ from ccplane.policy import Layer, Policy, linear_layers
 
 #: Hidden widths of actor and critic, by algorithm.
 HIDDEN = {"aurora": (32, 16), "aurora-published": (32, 16), "mocc": (64, 32)}
+#: The version of recipes that is read.
+VERSION = 1
 #: Keys that our PPO, which trains by its own command, does not take.
 OF_OTHERS = {"links", "ppo", "environments", "workers"}
 
@@ -100,6 +103,8 @@ class RecipeError(ValueError):
 def recipe(path: str | PathLike[str]) -> Recipe:
     """Reads a recipe."""
     table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    if (version := table.pop("version", VERSION)) != VERSION:
+        raise RecipeError(f"version: the recipe is of version {version}, this program reads version {VERSION}")
     given = set(table)
     ppo = _checked(Ppo, table.pop("ppo", {}), "ppo.")
     made = Recipe(**_checked(Recipe, table | {"ppo": Ppo(**ppo)}, ""))

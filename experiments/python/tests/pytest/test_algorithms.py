@@ -165,6 +165,13 @@ def test_what_is_no_algorithm_is_refused():
         ccplane.simulate(plan("py-none"))
 
 
+def test_a_plan_is_played_in_parts():
+    text = plan("reno", "cubic", "copa")
+    whole, problem = _native.simulate(text, [])
+    first, second = (_native.simulate(text, [], part=part, parts=2)[0] for part in range(2))
+    assert problem is None and [first[0], second[0], first[1]] == whole
+
+
 def test_an_algorithm_that_nobody_has_is_collected_and_one_that_an_agent_has_is_not(reno):
     algorithm = reno.Reno()
     algorithm.hosted()

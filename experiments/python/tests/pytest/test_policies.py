@@ -55,6 +55,8 @@ def test_recipes_say_what_is_wrong(tmp_path):
 
     assert refused("speed = 1").startswith("no key speed; there are algorithm")
     assert refused("[ppo]\nrate = 1").startswith("no key ppo.rate")
+    assert refused("version = 2") == "version: the recipe is of version 2, this program reads version 1"
+    assert refused("version = 1\nspeed = 1").startswith("no key speed")
     assert "there are ppo, sb3, rllib" in refused('trainer = "dqn"')
     assert "links" in refused('[links]\nfamily = "real"')
     assert refused("environments = 4").startswith("environments: ")

@@ -51,6 +51,19 @@ def test_frames_hold_what_the_file_says(file):
     polars = read.flows_polars()
     assert polars["throughput_bps"].to_list() == list(flows["throughput_bps"])
     assert read.series_polars().shape == series.shape
+    assert read.table_polars()["link_utilisation_ppm"].to_list() == list(table["link_utilisation_ppm"])
+    assert read.fabric_rows() == []
+
+
+def test_flows_of_fabrics_are_rows():
+    run = {"scenario": "web-search, even, 50 %", "repeat": 1, "attempt": 1, "seed": 7, "status": "ok"}
+    fabric = {"bytes": [10, 20, 30], "fct_ns": [4, 5, 6], "unfinished": [1], "dropped_pkts": 0}
+    failed = run | {"contender": "fifo", "status": "failed", "error": "why"}
+    read = results.Results({}, [run | {"contender": "pias", "fabric": fabric}, failed])
+    frame = read.fabric()
+    assert list(frame["contender"]) == ["pias"] * 3 and list(frame["ended"]) == [True, False, True]
+    polars = read.fabric_polars()
+    assert (polars["bytes"].to_list(), polars["fct_ns"].to_list()) == ([10, 20, 30], [4, 5, 6])
 
 
 def test_plots_draw_each_flow(file):

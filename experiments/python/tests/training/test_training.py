@@ -36,6 +36,46 @@ def test_a_league_over_ray_has_the_bytes_of_a_local_one(root, tmp_path, notebook
     assert local.read_bytes() == spread.read_bytes() != b""
 
 
+PLAN = """
+title = "Three contenders"
+duration_s = 3
+repeats = 2
+[[link]]
+rate_mbit = 12
+delay_ms = 20
+queue_packets = 40
+[[algorithm]]
+algorithm = "reno"
+datapath = "sim"
+[[algorithm]]
+algorithm = "{}"
+datapath = "sim"
+[[algorithm]]
+algorithm = "cubic"
+datapath = "sim"
+"""
+
+
+def test_a_plan_over_ray_has_the_runs_of_a_local_one(notebook, cluster):
+    reno = notebook("reno")
+    plan = PLAN.format("py-reno")
+    local = ccplane.simulate(plan, [reno.Reno()])
+    assert len(local) == 6 and ccplane.simulate(plan, [reno.Reno()], ray=True) == local
+
+
+def test_a_plan_over_ray_ends_at_the_run_that_fails(notebook, cluster):
+    class Broken(notebook("reno").Reno):
+        name = "py-broken"
+        programs = {"rounds": "(def (x 1)) (when true (:= y 1))"}
+
+    def ends(ray):
+        with pytest.raises(ccplane.SimulationError) as failed:
+            ccplane.simulate(PLAN.format("py-broken"), [Broken()], ray=ray)
+        return str(failed.value), failed.value.runs
+
+    assert ends(ray=True) == ends(ray=False) and len(ends(ray=False)[1]) == 1
+
+
 def test_the_learner_in_torch_moves_towards_what_pays(root, monkeypatch):
     monkeypatch.syspath_prepend(root / "experiments/python/examples")
     import learns
