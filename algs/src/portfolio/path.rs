@@ -424,3 +424,44 @@ impl PortfolioPath {
         self.meter = Meter::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_contract::TransportStats;
+
+    const KEY: Key = 1;
+    const SAMPLE_US: u64 = 100_000;
+
+    /// The longest time for which a candidate keeps the path that carries this part of what the arm in use does, microseconds.
+    fn longest_trial_us(percent: u64) -> u64 {
+        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], fair: None, teller: None });
+        let mut path = PortfolioPath::new(expected.known().unwrap(), Arc::clone(&expected));
+        path.join(KEY, vec![0, 1]);
+        let transport = TransportStats {
+            unacked: 100,
+            srtt_us: 40_000,
+            min_rtt_us: 40_000,
+            ..TransportStats::new(1448, 100)
+        };
+        let mut before = PathSample { transport, steered: true, ..PathSample::default() };
+        let (mut longest_us, mut since_us) = (0, 0);
+        for _ in 0..300 {
+            let mut now = before;
+            now.at_us += SAMPLE_US;
+            now.transport.bytes_acked += if path.arm == 1 { 3_000 * percent } else { 300_000 };
+            path.feed(KEY, Some(&before), &now, &PortfolioConfig::default());
+            since_us = if path.arm == 1 { since_us + SAMPLE_US } else { 0 };
+            longest_us = longest_us.max(since_us);
+            before = now;
+        }
+        longest_us
+    }
+
+    /// Half of the throughput is worth a quarter.
+    #[test]
+    fn a_candidate_that_is_worth_less_than_half_is_left_after_a_second() {
+        assert!((1..=1_200_000).contains(&longest_trial_us(50)), "{} us", longest_trial_us(50));
+        assert!(longest_trial_us(90) >= 2_000_000, "{} us", longest_trial_us(90));
+    }
+}

@@ -77,7 +77,7 @@ pub fn html(table: &Table, about: &str, program: &str) -> String {
     }
     page.push_str(
         "</table>\n<h2>Worst links</h2>\n<p>Where each algorithm's score is the smallest part of the best contender's. The command plays that link again, \
-         with both; <code>--plots</code> after it draws them.</p>\n",
+         with both; <code>--plots</code> after it draws them. A test link is played by <code>--final</code> only.</p>\n",
     );
     for (name, _) in &table.total {
         let _ = writeln!(page, "<h3>{}</h3>\n<ul>", escaped(name));

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::error::LeagueError;
+use crate::link::Link;
 use crate::score::Table;
 
 /// One line for each algorithm.
@@ -64,18 +66,38 @@ pub fn heat(table: &Table) -> String {
     text
 }
 
-/// An algorithm's worst links, with the command of `program` that replays each.
+/// An algorithm's worst links, with the command of `program` that replays each; a test link has none.
 #[must_use]
 pub fn worst(table: &Table, algorithm: &str, program: &str) -> String {
     let mut text = String::new();
     for worst in table.worst.get(algorithm).into_iter().flatten() {
         let (link, best) = (&worst.link, &worst.best);
         let both = if best == algorithm { best.clone() } else { format!("{algorithm},{best}") };
-        let _ = writeln!(
-            text,
-            "{:.2} of the score of {best}: {program} league --link {link} --algorithm {both}",
-            worst.score
-        );
+        let replayed = match link.parse::<Link>() {
+            Err(LeagueError::Sealed { .. }) => format!("{link}, which no command plays alone"),
+            _ => format!("{program} league --link {link} --algorithm {both}"),
+        };
+        let _ = writeln!(text, "{:.2} of the score of {best}: {replayed}", worst.score);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::testing::cell;
+
+    #[test]
+    fn a_test_links_command_would_be_refused_and_is_not_printed() {
+        let shown = |set: &str| {
+            let link = format!("steady/{set}/0");
+            let cells = [cell(&link, "a", 10, 10), cell(&link, "b", 1, 10)];
+            worst(&Table::new(&cells), "b", "ccplane")
+        };
+        assert_eq!(
+            shown("validation"),
+            "0.01 of the score of a: ccplane league --link steady/validation/0 --algorithm b,a\n"
+        );
+        assert_eq!(shown("test"), "0.01 of the score of a: steady/test/0, which no command plays alone\n");
+    }
 }

@@ -43,6 +43,12 @@ impl<'ast> Visit<'ast> for Measurer {
         self.function(&item.sig.ident, &item.block);
         visit::visit_impl_item_fn(self, item);
     }
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.function(&item.sig.ident, block);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
 }
 
 #[test]
