@@ -42,7 +42,7 @@ pub(super) struct Named {
     pub(super) names: Vec<String>,
     /// All algorithms, with those that were made of files.
     pub(super) algorithms: Vec<Arc<dyn Algorithm>>,
-    /// What was written for each algorithm that was made of a file, by its name.
+    /// Each algorithm's name that was made of a file, and NAME@FILE as the user wrote it.
     written: Vec<(&'static str, String)>,
 }
 
