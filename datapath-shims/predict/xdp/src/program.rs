@@ -116,11 +116,9 @@ impl Program {
             asm.jump(drop);
         }
         asm.bind(drop);
-        asm.mov_imm(R::R0, XDP_DROP);
-        asm.exit();
+        asm.exit_with(XDP_DROP);
         asm.bind(pass);
-        asm.mov_imm(R::R0, XDP_PASS);
-        asm.exit();
+        asm.exit_with(XDP_PASS);
         asm.bind(siphash_at);
         siphash(asm, self.maps.services, services::KEY);
         asm.bind(classify_at);
@@ -148,8 +146,7 @@ impl Program {
             self.infer(asm, &labels, |asm| asm.mov_imm(R::R2, n as i64));
         }
         asm.bind(drop);
-        asm.mov_imm(R::R0, XDP_DROP);
-        asm.exit();
+        asm.exit_with(XDP_DROP);
         asm.bind(labels.classify);
         self.classification(asm);
         Ok(assembler.finish()?.insns)
