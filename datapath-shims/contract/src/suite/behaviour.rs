@@ -134,6 +134,13 @@ fn promise(kept: bool, what: &'static str, found: &dyn Debug) -> Outcome {
     if kept { Ok(()) } else { Err(Broken::Promise { what, found: format!("{found:?}") }) }
 }
 
+/// Checks the window that a flow shows, which is in segments, against one in bytes.
+fn window_is(stats: &FlowStats, bytes: u64, what: &'static str) -> Outcome {
+    let (segments, mss_bytes) = (stats.transport.snd_cwnd, stats.transport.mss_bytes);
+    let shown = u64::from(segments) * u64::from(mss_bytes);
+    promise(shown <= bytes && shown + u64::from(mss_bytes) > bytes, what, &(segments, mss_bytes))
+}
+
 fn must<T>(command: &'static str, result: Result<T, DatapathError>) -> Result<T, Broken> {
     result.map_err(|error| Broken::Refused { command, error })
 }
@@ -255,13 +262,7 @@ fn steered(s: &mut Session) -> Outcome {
     let stats = s.stats(flow)?;
     let steered = stats.mode == Mode::Program && stats.program == Some(A);
     promise(steered, "the program steers", &(stats.mode, stats.program))?;
-    let shown = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
-    let near = shown <= 50_000 && shown + u64::from(stats.transport.mss_bytes) > 50_000;
-    promise(
-        near,
-        "the window set is applied, rounded down to segments",
-        &(stats.transport.snd_cwnd, stats.transport.mss_bytes),
-    )?;
+    window_is(&stats, 50_000, "the window set is applied, rounded down to segments")?;
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 50_000);
     promise(exact, "the program sees the window to the byte", &s.reports[0].values)?;
     let dense = s.reports.iter().zip(1..).all(|(r, n)| r.seq == n);
