@@ -555,20 +555,9 @@ fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
 
 /// Each mishap happens to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
-        repeated(2, super::a_silent_agent_leaves_flows_to_the_native_algorithm);
-    }
-
-    #[test]
-    fn flows_outlive_the_agent_and_the_next_one_finds_them() {
-        repeated(2, super::flows_outlive_the_agent_and_the_next_one_finds_them);
-    }
-
-    #[test]
-    fn an_agent_that_is_killed_leaves_its_flows_running() {
-        repeated(2, super::an_agent_that_is_killed_leaves_its_flows_running);
+    ccplane_testing::mishaps! {
+        2 a_silent_agent_leaves_flows_to_the_native_algorithm,
+        2 flows_outlive_the_agent_and_the_next_one_finds_them,
+        2 an_agent_that_is_killed_leaves_its_flows_running,
     }
 }

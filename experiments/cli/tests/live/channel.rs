@@ -322,10 +322,7 @@ fn a_policy_decides_behind_the_channel() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
-        repeated(1, super::a_flow_survives_its_agent_and_is_steered_by_the_next);
+    ccplane_testing::mishaps! {
+        1 a_flow_survives_its_agent_and_is_steered_by_the_next,
     }
 }

@@ -473,30 +473,11 @@ fn rows_wake_nobody_until_their_batch_is_due() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
-        repeated(1, super::flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over);
-    }
-
-    #[test]
-    fn a_full_disk_costs_files_and_nothing_else() {
-        repeated(1, super::a_full_disk_costs_files_and_nothing_else);
-    }
-
-    #[test]
-    fn a_trial_ends_with_the_agent_that_began_it() {
-        repeated(1, super::a_trial_ends_with_the_agent_that_began_it);
-    }
-
-    #[test]
-    fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
-        repeated(1, super::an_agent_killed_while_it_pushes_leaves_the_slot_whole);
-    }
-
-    #[test]
-    fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
-        repeated(1, super::a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows);
+    ccplane_testing::mishaps! {
+        1 flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over,
+        1 a_full_disk_costs_files_and_nothing_else,
+        1 a_trial_ends_with_the_agent_that_began_it,
+        1 an_agent_killed_while_it_pushes_leaves_the_slot_whole,
+        1 a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows,
     }
 }
