@@ -1,6 +1,6 @@
 //! Scenario sets, and the ranges that their members are drawn from.
 
-use ccplane_league::Draw;
+use ccplane_league::{Draw, with_rivals};
 use std::fmt::Write as _;
 
 const PACKET_BITS: f64 = 12_000.0;
@@ -448,14 +448,7 @@ fn way_back(draw: &mut Draw, wire: &Wire) -> String {
 
 fn beside(draw: &mut Draw, rival: &str) -> Spec {
     let wire = Wire::draw(draw, &SHARED);
-    let flows = draw.of(&[1u32, 2, 4]);
-    let (own_s, rival_s) = draw.of(&[(0, 5), (5, 0), (0, 0)]);
-    let tables = format!(
-        "{}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
-         flows = {flows}\nstart_s = {rival_s}\n",
-        wire.text()
-    );
-    Spec::new((50, 15), tables)
+    Spec::new((50, 15), with_rivals(draw, &wire.text(), rival))
 }
 
 fn incast(draw: &mut Draw) -> Spec {

@@ -316,14 +316,18 @@ fn handover(draw: &mut Draw) -> String {
 
 fn beside(draw: &mut Draw, rival: &str) -> Spec {
     let wire = Wire::draw(draw, CROWDED_MBIT, (0.5, 8.0), 8);
+    Spec { duration_s: 60, warmup_s: 15, tables: with_rivals(draw, &wire.text(), rival) }
+}
+
+/// Draws 1, 2 or 4 flows of a rival that come before, after or together with what is beside them, and returns the tables of a plan
+/// that has them on this link.
+pub fn with_rivals(draw: &mut Draw, link: &str, rival: &str) -> String {
     let flows = draw.of(&[1u32, 2, 4]);
     let (own_s, rival_s) = draw.of(&[(0, 5), (5, 0), (0, 0)]);
-    let tables = format!(
-        "{}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
-         flows = {flows}\nstart_s = {rival_s}\n",
-        wire.text()
-    );
-    Spec { duration_s: 60, warmup_s: 15, tables }
+    format!(
+        "{link}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
+         flows = {flows}\nstart_s = {rival_s}\n"
+    )
 }
 
 fn unresponsive(draw: &mut Draw) -> String {

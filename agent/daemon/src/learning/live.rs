@@ -5,7 +5,6 @@
 //! [`super::adjust`] draws near the deployed one.
 
 use super::adjust::{LIVE_STARTS, Search};
-use super::budget::Pressure;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
@@ -272,10 +271,6 @@ impl Learn for Live {
 
     fn used(&self) -> Duration {
         self.meter.used()
-    }
-
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 

@@ -4,7 +4,6 @@
 //! network and the deployed one are off. What is fitted goes on from the fit before, so that it converges. Whether it is pushed,
 //! and what becomes of it, is for the rules of deployment, as with all that is learned.
 
-use super::budget::Pressure;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
@@ -177,10 +176,6 @@ impl Learn for Supervised {
 
     fn used(&self) -> Duration {
         self.meter.used()
-    }
-
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 

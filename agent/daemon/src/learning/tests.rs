@@ -3,7 +3,6 @@
 use super::mailbox::{LoopId, Mailbox, Poster};
 use super::{DecisionLog, Learn, LearnerView, Learning, Post, Running, Shares, thread};
 use crate::config;
-use crate::learning::budget::Pressure;
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, configure};
 use ccplane_contract::FlowId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Rule, Rules, Verdict};
@@ -32,9 +31,6 @@ impl Learn for Hung {
     fn not_asked(&mut self) {}
     fn step(&mut self, _: Duration) -> Option<Candidate> {
         None
-    }
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 
