@@ -71,12 +71,7 @@ fn bulk(
     (start_ms, stop_ms): (u64, u64),
     known: &Known<'_>,
 ) -> Checked<Background> {
-    let set = [
-        ("rate_mbit", source.rate_mbit.is_some()),
-        ("on_ms", source.on_ms.is_some()),
-        ("off_ms", source.off_ms.is_some()),
-    ];
-    unset(field, &set, "only with kind = \"udp\"")?;
+    unset(field, &of_datagrams(source), "only with kind = \"udp\"")?;
     of_short_flows(field, source)?;
     let Some(name) = &source.algorithm else {
         return refuse(field, "algorithm = \"cubic\", or kind = \"udp\", is needed");
@@ -102,6 +97,15 @@ fn of_short_flows(field: &str, source: &BackgroundSource) -> Checked<()> {
     unset(field, &set, "only with kind = \"short-flows\"")
 }
 
+/// The keys of datagrams alone, and whether they are set.
+fn of_datagrams(source: &BackgroundSource) -> [(&'static str, bool); 3] {
+    [
+        ("rate_mbit", source.rate_mbit.is_some()),
+        ("on_ms", source.on_ms.is_some()),
+        ("off_ms", source.off_ms.is_some()),
+    ]
+}
+
 /// Refuses the first of these keys that is set.
 fn unset(field: &str, keys: &[(&str, bool)], message: &str) -> Checked<()> {
     match keys.iter().find(|(_, is_set)| *is_set) {
@@ -117,14 +121,10 @@ fn short(
     (start_ms, stop_ms): (u64, u64),
     known: &Known<'_>,
 ) -> Checked<ShortBackground> {
-    let set = [
-        ("rate_mbit", source.rate_mbit.is_some()),
-        ("on_ms", source.on_ms.is_some()),
-        ("off_ms", source.off_ms.is_some()),
-        ("flows", source.flows.is_some()),
-        ("datapath", source.datapath.is_some()),
-    ];
-    unset(field, &set, "not of short flows, which take algorithm, load, distribution, start_s, stop_s")?;
+    let message = "not of short flows, which take algorithm, load, distribution, start_s, stop_s";
+    unset(field, &of_datagrams(source), message)?;
+    let of_bulk = [("flows", source.flows.is_some()), ("datapath", source.datapath.is_some())];
+    unset(field, &of_bulk, message)?;
     let Some(name) = &source.algorithm else {
         return refuse(field, "algorithm = \"cubic\" is needed");
     };
