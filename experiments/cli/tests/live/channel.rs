@@ -175,12 +175,7 @@ impl RealTime {
 }
 
 impl Forward for RealTime {
-    fn inner(&self) -> &dyn Datapath {
-        &self.sim
-    }
-    fn inner_mut(&mut self) -> &mut dyn Datapath {
-        &mut self.sim
-    }
+    ccplane_contract::forward_to!(sim);
     fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.sim.step_until(self.start.elapsed().as_micros() as u64);
         self.sim.poll(max, events)
