@@ -332,7 +332,7 @@ fn a_datapath_that_is_dropped_is_taken_out_of_the_kernel() {
 #[test]
 fn clean_removes_what_a_dead_agent_left() {
     let Some(lab) = Lab::new("clean") else { return };
-    let (mut datapath, traffic, _) = with_flow(&lab);
+    let (datapath, traffic, _) = with_flow(&lab);
     assert!(
         matches!(clean(&lab.options), Err(EbpfError::Busy { pid: Some(_), .. })),
         "not while the agent lives"

@@ -5,7 +5,7 @@ use crate::common::lab::{
     LABS, LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, sample,
     wait_until_full,
 };
-use crate::common::{Home, as_nobody, stderr, stdout, wait_for};
+use crate::common::{Home, as_nobody, failed, stderr, stdout, wait_for};
 use ccplane_emulator::{Direction, Loss};
 use ccplane_testing::STALL;
 use nix::sys::signal::Signal;
@@ -398,9 +398,7 @@ fn a_flow_is_measured_and_traced_until_it_ends() {
         "{metrics:?}"
     );
     assert!(!named("ccplane:fields_updated").is_empty());
-    let unknown = lab.home.run(&["qlog", "999999"]);
-    assert_eq!(unknown.status.code(), Some(1));
-    assert!(stderr(&unknown).contains("there is no such flow"), "{}", stderr(&unknown));
+    failed(&lab.home.run(&["qlog", "999999"]), 1, "there is no such flow");
 }
 
 /// The check of the bound on stalls finds a stall that is longer.

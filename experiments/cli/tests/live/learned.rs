@@ -2,7 +2,7 @@
 //! killed, what `ccplane snapshot` does to them, and what a learner that hangs holds up.
 
 use crate::common::lab::{Lab, SmallDisk, assert_never_stalled, assert_runs, kill_9, mishap};
-use crate::common::{Agent, stderr, stdout, wait_for};
+use crate::common::{Agent, failed, stderr, stdout, wait_for};
 use ccplane_snapshot::{SigningKey, Snapshot, Terms};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -308,9 +308,7 @@ fn snapshots_are_pushed_rolled_back_or_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(2), "{name}: {}", stdout(&output));
         assert!(stderr(&output).contains(why), "{name}: {}", stderr(&output));
     }
-    let output = lab.home.run(&["snapshot", "rollback", SLOT]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("last good snapshot"), "{}", stderr(&output));
+    failed(&lab.home.run(&["snapshot", "rollback", SLOT]), 1, "last good snapshot");
     assert_eq!(parts(&listed(&lab)), before);
     assert_eq!(wait_for_decisions(&lab, 3).uid, first.uid);
 

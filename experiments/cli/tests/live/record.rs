@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use crate::common::{Home, ccplane, command, stderr, stdout};
+use crate::common::{Home, ccplane, command, failed, stderr, stdout};
 use ccplane_ebpf::record::program_ids;
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_netsim::workload::recorded::{Burst, Recording};
@@ -160,7 +160,9 @@ fn thresholds_of_a_recording_are_lines_for_an_agent() {
     let empty = folder.path().join("empty.jsonl");
     let none = "{\"ccplane_recording\":1,\"burst_gap_us\":1,\"command\":\"\"}\n{\"flows\":0,\"open\":0,\"missed\":0}\n";
     fs::write(&empty, none).unwrap();
-    let refused = ccplane(&["record", "show", empty.to_str().unwrap(), "--thresholds"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("no flow to learn from"), "{}", stderr(&refused));
+    failed(
+        &ccplane(&["record", "show", empty.to_str().unwrap(), "--thresholds"]),
+        2,
+        "no flow to learn from",
+    );
 }
