@@ -7,7 +7,7 @@
 //! give the weights, such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
 
 use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -164,13 +164,7 @@ const WEIGHT: Parameter = Parameter {
 };
 
 impl Algorithm for Aggregate {
-    fn name(&self) -> &'static str {
-        "aggregate"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "aggregate", source: include_str!("ccp_reno.fold") }]
-    }
+    ccplane_alg::one_program!("aggregate", "ccp_reno.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let mss_bytes = u64::from(info.mss_bytes.max(1));

@@ -34,9 +34,7 @@
 use crate::interval::{
     DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, mss_bytes, selected_form, set, start_from,
 };
-use ccplane_alg::{
-    Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
-};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, Report};
 use std::sync::Arc;
 
 /// The slot that `aurora.fold` asks.
@@ -201,13 +199,7 @@ pub struct Aurora {
 }
 
 impl Algorithm for Aurora {
-    fn name(&self) -> &'static str {
-        "aurora"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "aurora", source: include_str!("aurora.fold") }]
-    }
+    ccplane_alg::one_program!("aurora", "aurora.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let config = &self.config;

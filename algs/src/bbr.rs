@@ -217,27 +217,27 @@ mod tests {
         assert_ne!(bench.reg("Report.phase"), 1, "not the phase that drains");
     }
 
-    #[test]
-    fn a_flow_short_of_data_does_not_end_startup() {
-        let mut bench = start();
-        for _ in 0..2_000 {
+    /// So many ACKs of a flow that sends one segment at a time, as it has no more.
+    fn short_of_data(bench: &mut Bench, acks: u32) {
+        for _ in 0..acks {
             let few = Ack { bytes: MSS, rtt_us: RTT_US, in_flight: MSS, ..Ack::default() };
             bench.ack_with(RTT_US, few, |prims| {
                 prims.set(Prim::FlowRateIncoming, RATE / 50).set(Prim::FlowBytesPending, MSS);
             });
         }
+    }
+
+    #[test]
+    fn a_flow_short_of_data_does_not_end_startup() {
+        let mut bench = start();
+        short_of_data(&mut bench, 2_000);
         assert_eq!((bench.reg("Report.mode"), bench.reg("full_rounds")), (STARTUP, 0));
     }
 
     #[test]
     fn rates_of_a_flow_short_of_data_count_only_if_larger() {
         let mut bench = cruising();
-        for _ in 0..40 {
-            let few = Ack { bytes: MSS, rtt_us: RTT_US, in_flight: MSS, ..Ack::default() };
-            bench.ack_with(RTT_US, few, |prims| {
-                prims.set(Prim::FlowRateIncoming, RATE / 50).set(Prim::FlowBytesPending, MSS);
-            });
-        }
+        short_of_data(&mut bench, 40);
         assert_eq!(bench.reg("bw1"), RATE);
         bench.ack_with(RTT_US, segment(MSS), |prims| {
             prims.set(Prim::FlowRateIncoming, 2 * RATE).set(Prim::FlowBytesPending, MSS);

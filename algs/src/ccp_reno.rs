@@ -2,7 +2,7 @@
 //! each report. Here to be compared with: every decision waits for the agent.
 
 use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::sync::Arc;
 
 // State
@@ -93,13 +93,7 @@ pub struct CcpReno {
 }
 
 impl Algorithm for CcpReno {
-    fn name(&self) -> &'static str {
-        "ccp-reno"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "ccp-reno", source: include_str!("ccp_reno.fold") }]
-    }
+    ccplane_alg::one_program!("ccp-reno", "ccp_reno.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         control.set_program("ccp-reno", &[("report_us", i64::from(self.config.report_us))]);

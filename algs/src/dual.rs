@@ -71,7 +71,7 @@
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
 use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, Report};
 use std::sync::Arc;
 
 // State
@@ -148,13 +148,7 @@ impl Dual {
 }
 
 impl Algorithm for Dual {
-    fn name(&self) -> &'static str {
-        "dual"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "dual", source: include_str!("dual.fold") }]
-    }
+    ccplane_alg::one_program!("dual", "dual.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let fields = [

@@ -21,7 +21,6 @@ use crate::{Aurora, AuroraConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };
-use ccplane_program::lang::ast::StmtKind;
 use std::sync::{Arc, LazyLock};
 
 /// The slot that its program asks.
@@ -137,13 +136,9 @@ pub struct Mocc {
 
 /// Aurora's, which also sees the preference.
 fn program() -> Option<String> {
-    let mut asking = PolicyProgram::of(Aurora::default().programs().first()?.source)?;
-    asking.declare(PREFERENCE)?;
-    asking.replace(|statement| match statement {
-        StmtKind::Policy(_) => Some(format!("(history 1 w_thr w_lat w_loss) (policy {SLOT})")),
-        _ => None,
-    })?;
-    Some(asking.source.to_string())
+    let mut program = PolicyProgram::of(Aurora::default().programs().first()?.source)?;
+    program.declare(PREFERENCE)?;
+    program.asking(&format!("(history 1 w_thr w_lat w_loss) (policy {SLOT})"))
 }
 
 impl Algorithm for Mocc {

@@ -38,7 +38,7 @@
 //! It does not fit stock CCP's limits (its registers do not); every datapath that runs the whole language runs it.
 
 use crate::{MAX_MSS_BYTES, REPORT_US};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -326,13 +326,7 @@ pub struct Nimbus {
 }
 
 impl Algorithm for Nimbus {
-    fn name(&self) -> &'static str {
-        "nimbus"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "nimbus", source: include_str!("nimbus.fold") }]
-    }
+    ccplane_alg::one_program!("nimbus", "nimbus.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let mss_bytes = i64::from(info.mss_bytes.clamp(1, MAX_MSS_BYTES));

@@ -3,7 +3,7 @@
 //! Its program decides on a flow's packets on their way out. Nothing about a flow needs to be known when it starts: it has the
 //! first priority until it has sent the first threshold's bytes, and so on. The thresholds follow from the distribution of sizes.
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report, field};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report, field};
 use std::sync::Arc;
 
 /// Thresholds between the eight priorities.
@@ -75,13 +75,7 @@ pub(crate) const PARAMETERS: [Parameter; THRESHOLDS] = [
 ];
 
 impl Algorithm for Pias {
-    fn name(&self) -> &'static str {
-        "pias"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "pias", source: include_str!("pias.fold") }]
-    }
+    ccplane_alg::one_program!("pias", "pias.fold");
 
     fn first(&self, control: &mut Control) {
         let mut fields = REGISTERS.map(|name| (name, 0));

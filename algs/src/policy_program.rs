@@ -79,6 +79,15 @@ impl PolicyProgram {
         Some(())
     }
 
+    /// Returns the program's text where these statements stand for what asks its policy; `None` if they are none.
+    pub fn asking(mut self, statements: &str) -> Option<String> {
+        self.replace(|statement| match statement {
+            StmtKind::Policy(_) => Some(statements.to_owned()),
+            _ => None,
+        })?;
+        Some(self.source.to_string())
+    }
+
     /// Returns the declaration of a register.
     pub fn decl(&self, name: &str) -> Option<&Decl> {
         self.source.decls.iter().find(|d| d.name.text == name)

@@ -90,6 +90,13 @@ impl Bench {
         self.ack_with(after_us, ack, |_| {});
     }
 
+    /// A hundred ACKs of a flow that sends four segments a round trip, less than its window.
+    pub fn unused_window(&mut self, rtt_us: i64) {
+        for _ in 0..100 {
+            self.ack(rtt_us / 4, Ack { bytes: 2 * MSS, rtt_us, in_flight: 4 * MSS, ..Ack::default() });
+        }
+    }
+
     /// Like [`Bench::ack`], with what else the datapath measured.
     pub fn ack_with(&mut self, after_us: i64, ack: Ack, more: impl FnOnce(&mut Prims)) {
         self.now_us += after_us;

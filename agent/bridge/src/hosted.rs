@@ -1,7 +1,6 @@
 //! An algorithm crate of portus in this process, on a thread of its own: a channel stands in for portus's socket.
 
-use crate::Elsewhere;
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource};
+use ccplane_alg::Algorithm;
 use ccplane_core::panic_message;
 use nix::sys::eventfd::EventFd;
 use std::cell::RefCell;
@@ -188,17 +187,7 @@ impl Algorithm for Hosted {
         self.name
     }
 
-    fn programs(&self) -> Vec<ProgramSource> {
-        Vec::new()
-    }
-
-    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
-        Box::new(Elsewhere)
-    }
-
-    fn is_hosted(&self) -> bool {
-        true
-    }
+    runs_elsewhere!();
 }
 
 /// The end of the channel that a loop of the agent has.

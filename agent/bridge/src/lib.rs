@@ -11,6 +11,27 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+/// Writes what algorithms answer whose flows' agent half runs elsewhere.
+macro_rules! runs_elsewhere {
+    () => {
+        fn programs(&self) -> Vec<ccplane_alg::ProgramSource> {
+            Vec::new()
+        }
+
+        fn flow(
+            &self,
+            _info: &ccplane_alg::FlowInfo,
+            _control: &mut ccplane_alg::Control,
+        ) -> Box<dyn ccplane_alg::Flow> {
+            Box::new($crate::Elsewhere)
+        }
+
+        fn is_hosted(&self) -> bool {
+            true
+        }
+    };
+}
+
 mod address;
 mod bridge;
 mod hosted;
@@ -28,7 +49,7 @@ pub use hosted::{Hosted, Wire, WireError};
 pub use link::Link;
 pub use links::Links;
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, Report};
 use std::path::PathBuf;
 
 /// The name that rules use.
@@ -62,17 +83,7 @@ impl Algorithm for Portus {
         PORTUS
     }
 
-    fn programs(&self) -> Vec<ProgramSource> {
-        Vec::new()
-    }
-
-    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
-        Box::new(Elsewhere)
-    }
-
-    fn is_hosted(&self) -> bool {
-        true
-    }
+    runs_elsewhere!();
 }
 
 /// A flow whose agent half runs in portus.

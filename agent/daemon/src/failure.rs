@@ -69,26 +69,20 @@ impl From<ccplane_files::document::DocumentError> for Failure {
     }
 }
 
-impl From<crate::rundir::RunDirError> for Failure {
-    fn from(error: crate::rundir::RunDirError) -> Failure {
-        Failure::runtime(error)
-    }
+/// Errors that are failures at run time.
+macro_rules! at_run_time {
+    ($($error:ty,)*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::runtime(error)
+            }
+        })*
+    };
 }
 
-impl From<ccplane_files::SocketError> for Failure {
-    fn from(error: ccplane_files::SocketError) -> Failure {
-        Failure::runtime(error)
-    }
-}
-
-impl From<crate::control::ClientError> for Failure {
-    fn from(error: crate::control::ClientError) -> Failure {
-        Failure::runtime(error)
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        Failure::runtime(error)
-    }
+at_run_time! {
+    crate::rundir::RunDirError,
+    ccplane_files::SocketError,
+    crate::control::ClientError,
+    std::io::Error,
 }

@@ -56,6 +56,12 @@ pub fn shape<T>(value: &T) -> u64 {
     hasher.finish()
 }
 
+/// Hashes the words of a refusal, without what it quotes of the input, beside the line that it names.
+pub fn words(line: usize, reason: &str) -> u64 {
+    let words = reason.split('`').step_by(2).flat_map(str::bytes).filter(u8::is_ascii_lowercase);
+    words.take(40).fold(line.min(4) as u64, |way, byte| way.wrapping_mul(31).wrapping_add(byte.into()))
+}
+
 /// A random number generator: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
@@ -82,6 +88,16 @@ impl Draw {
     /// True once in `n` times.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
+    }
+
+    /// A number from 0 on, below 1.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A normal number of deviation 1 around 0 (Irwin-Hall of twelve).
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 }
 

@@ -146,6 +146,17 @@ pub fn repeated(part: u32, mut once: impl FnMut() -> Option<()>) {
     }
 }
 
+/// Makes a test of each of these functions of the module around, which [`repeated`] repeats so many times in `make test`.
+#[macro_export]
+macro_rules! mishaps {
+    ($($part:literal $name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            $crate::repeated($part, super::$name);
+        })*
+    };
+}
+
 /// Returns the amount of an attack to run: `full` under `make attack`, else the `part` that `make test` has
 /// time for.
 pub fn attack_scale<T>(part: T, full: T) -> T {

@@ -166,14 +166,20 @@ fn other_targets() -> String {
     format!("Tests that other targets run:\n{}", lines.collect::<String>())
 }
 
+/// A script that stands in for a command, and the search path that finds it.
+fn stand_in(command: &str, script: &str) -> (tempfile::TempDir, String) {
+    let bin = tempfile::tempdir().unwrap();
+    let file = bin.path().join(command);
+    fs::write(&file, script).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    (bin, path)
+}
+
 /// In CI a skip fails the run, whoever starts it and with whatever environment.
 #[test]
 fn what_ci_runs_lets_nothing_be_skipped() {
-    let bin = tempfile::tempdir().unwrap();
-    let make = bin.path().join("make");
-    fs::write(&make, "#!/bin/sh\necho \"make $* with CI=$CI\"\n").unwrap();
-    fs::set_permissions(&make, Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let (_bin, path) = stand_in("make", "#!/bin/sh\necho \"make $* with CI=$CI\"\n");
     for ci in ["", "false"] {
         let (passed, text) = run(Command::new(root().join(".ci/run")).env("PATH", &path).env("CI", ci));
         assert_eq!((passed, text.as_str()), (true, "make test with CI=true\n"));
@@ -183,11 +189,7 @@ fn what_ci_runs_lets_nothing_be_skipped() {
 /// A count without names asks for each target that can be counted in an hour, and for no sequences.
 #[test]
 fn sequences_are_fuzzed_by_name_only() {
-    let bin = tempfile::tempdir().unwrap();
-    let cargo = bin.path().join("cargo");
-    fs::write(&cargo, "#!/bin/sh\nfor last; do :; done\necho \"$last\"\n").unwrap();
-    fs::set_permissions(&cargo, Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let (_bin, path) = stand_in("cargo", "#!/bin/sh\nfor last; do :; done\necho \"$last\"\n");
     let asked = |names: &[&str]| {
         let mut fuzz = Command::new(root().join(".ci/fuzz"));
         // More than any has had.

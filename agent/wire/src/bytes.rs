@@ -11,6 +11,16 @@ const LOW_BITS: u8 = 0x7f;
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
+/// Writes readers of little-endian numbers, each named after its type.
+macro_rules! numbers {
+    ($($number:ident),*) => {
+        $(#[inline]
+        pub(crate) fn $number(&mut self, field: &'static str) -> Result<$number, DecodeError> {
+            self.array(field).map($number::from_le_bytes)
+        })*
+    };
+}
+
 impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
@@ -51,25 +61,7 @@ impl<'a> Reader<'a> {
         self.array::<1>(field).map(|[b]| b)
     }
 
-    #[inline]
-    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
-        self.array(field).map(u16::from_le_bytes)
-    }
-
-    #[inline]
-    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
-        self.array(field).map(u32::from_le_bytes)
-    }
-
-    #[inline]
-    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
-        self.array(field).map(u64::from_le_bytes)
-    }
-
-    #[inline]
-    pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
-        self.array(field).map(i64::from_le_bytes)
-    }
+    numbers!(u16, u32, u64, i64);
 
     /// Reads a number of 7 bits a byte, the lowest first, with bit 7 set in all bytes but the last. Each number has one form.
     #[inline]

@@ -177,29 +177,24 @@ impl<'a, T: Item<'a> + fmt::Debug> fmt::Debug for List<'a, T> {
     }
 }
 
-impl<'a> Item<'a> for u64 {
-    const WHAT: &'static str = "value";
-    const BYTES: Option<usize> = Some(8);
+/// Makes numbers of eight bytes elements, each read by the reader of its name.
+macro_rules! values {
+    ($($number:ident),*) => {
+        $(impl<'a> Item<'a> for $number {
+            const WHAT: &'static str = "value";
+            const BYTES: Option<usize> = Some(8);
 
-    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        r.u64("value")
-    }
-    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
-        out.put(&self.to_le_bytes())
-    }
+            fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+                r.$number("value")
+            }
+            fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+                out.put(&self.to_le_bytes())
+            }
+        })*
+    };
 }
 
-impl<'a> Item<'a> for i64 {
-    const WHAT: &'static str = "value";
-    const BYTES: Option<usize> = Some(8);
-
-    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        r.i64("value")
-    }
-    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
-        out.put(&self.to_le_bytes())
-    }
-}
+values!(u64, i64);
 
 #[inline]
 pub(crate) fn read_list<'a, T: Item<'a>>(

@@ -30,6 +30,20 @@ pub struct ProgramSource {
     pub source: &'static str,
 }
 
+/// Writes the name and the only program of an [`Algorithm`] whose program has its name; the program is in a file beside.
+#[macro_export]
+macro_rules! one_program {
+    ($name:expr, $file:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn programs(&self) -> Vec<$crate::ProgramSource> {
+            vec![$crate::ProgramSource { name: $name, source: include_str!($file) }]
+        }
+    };
+}
+
 /// An algorithm: makes one [`Flow`] for each connection.
 pub trait Algorithm: Any + Send + Sync {
     /// The name that rules, plans and reports use: short, lower case.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter};
 
 use super::{Unattended, fields_of};
 use crate::Aurora;
@@ -26,13 +26,7 @@ impl Default for Distilled {
 }
 
 impl Algorithm for Distilled {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: NAME, source: include_str!("aurora_fold.fold") }]
-    }
+    ccplane_alg::one_program!(NAME, "aurora_fold.fold");
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         control.set_program(NAME, &fields_of(&*self.aurora, info));

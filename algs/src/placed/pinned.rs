@@ -2,7 +2,6 @@
 
 use crate::policy_program::PolicyProgram;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, PolicySource, ProgramSource, Report};
-use ccplane_program::lang::ast::StmtKind;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 use std::sync::Arc;
 
@@ -125,12 +124,7 @@ fn sees_the_same(one: &Snapshot, other: &Snapshot) -> bool {
 
 /// The program, asking the other slot.
 fn asking(source: &str, slot: u8) -> Option<String> {
-    let mut asking = PolicyProgram::of(source)?;
-    asking.replace(|statement| match statement {
-        StmtKind::Policy(_) => Some(format!("(policy {slot})")),
-        _ => None,
-    })?;
-    Some(asking.source.to_string())
+    PolicyProgram::of(source)?.asking(&format!("(policy {slot})"))
 }
 
 impl Algorithm for WithSnapshot {

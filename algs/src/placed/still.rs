@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock};
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource};
-use ccplane_program::lang::ast::StmtKind;
 
 use super::{Unattended, fields_of};
 use crate::Aurora;
@@ -34,12 +33,7 @@ impl Still {
 
 /// Its program, asking the other slot.
 fn program(aurora: &Aurora) -> Option<String> {
-    let mut asking = PolicyProgram::of(aurora.programs().first()?.source)?;
-    asking.replace(|statement| match statement {
-        StmtKind::Policy(_) => Some(format!("(policy {SLOT})")),
-        _ => None,
-    })?;
-    Some(asking.source.to_string())
+    PolicyProgram::of(aurora.programs().first()?.source)?.asking(&format!("(policy {SLOT})"))
 }
 
 impl Algorithm for Still {

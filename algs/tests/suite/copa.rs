@@ -1,6 +1,6 @@
 //! Copa over the simulated datapath, with the agent beside it.
 
-use crate::common::{Lab, Link, S, Start, starts};
+use crate::common::{Lab, Link, S, Start, own_kind, starts};
 
 /// Packets that a flow alone keeps queued: one over delta, and one in service.
 const ALONE: f64 = 2.0 + 1.0;
@@ -21,11 +21,7 @@ fn keeps_about_one_over_delta_packets_queued() {
 #[test]
 fn equal_flows_share_fairly_and_stay_in_default_mode() {
     for (flows, mbit, rtt_ms) in [(2, 12, 20), (3, 24, 40), (10, 48, 40)] {
-        let link = Link { mbit, rtt_ms, queue_packets: 400 };
-        let mut lab = Lab::new(link, &starts("copa", flows, S));
-        lab.run_until(20 * S);
-        let seen = lab.run_until(60 * S);
-        eprintln!("{flows} flows: {seen:?}, Jain {:.4}", seen.jain());
+        let seen = own_kind("copa", (flows, mbit, rtt_ms), 20 * S);
         assert!(seen.jain() >= 0.98 && seen.used() > 99.0 && seen.lost == 0, "{seen:?}");
         assert!((1.0..=3.0).contains(&(seen.queued / flows as f64)), "{seen:?}");
     }

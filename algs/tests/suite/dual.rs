@@ -1,6 +1,6 @@
 //! Dual over the simulated datapath, with the agent beside it.
 
-use crate::common::{Lab, Link, S, Start, starts};
+use crate::common::{Lab, Link, S, Start, own_kind, starts};
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Acks, Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, Stack};
@@ -23,11 +23,7 @@ fn alone_it_fills_the_link_and_queues_little() {
 #[test]
 fn its_own_kind_shares_fairly() {
     for (flows, mbit, rtt_ms) in [(2, 12, 20), (3, 24, 40)] {
-        let link = Link { mbit, rtt_ms, queue_packets: 400 };
-        let mut lab = Lab::new(link, &starts("dual", flows, S));
-        lab.run_until(20 * S);
-        let seen = lab.run_until(60 * S);
-        eprintln!("{flows} flows: {seen:?}, Jain {:.4}", seen.jain());
+        let seen = own_kind("dual", (flows, mbit, rtt_ms), 20 * S);
         assert!(seen.jain() >= 0.95 && seen.used() > 99.0 && seen.lost == 0, "{seen:?}");
         assert!(seen.queued / (flows as f64) < 6.0, "{seen:?}");
     }
@@ -52,11 +48,7 @@ fn beside_bbr_behind_a_shallow_queue_it_is_not_starved() {
 #[test]
 fn four_and_eight_of_its_own_kind_keep_the_queue_short() {
     for (flows, mbit, rtt_ms) in [(4, 24, 40), (8, 48, 40), (8, 96, 20)] {
-        let link = Link { mbit, rtt_ms, queue_packets: 400 };
-        let mut lab = Lab::new(link, &starts("dual", flows, S));
-        lab.run_until(25 * S);
-        let seen = lab.run_until(60 * S);
-        eprintln!("{flows} flows, {mbit} Mb/s: {seen:?}, Jain {:.4}", seen.jain());
+        let seen = own_kind("dual", (flows, mbit, rtt_ms), 25 * S);
         assert!(seen.jain() >= 0.9 && seen.used() > 98.0, "{seen:?}");
         assert!(seen.queued / (flows as f64) < 5.0, "{seen:?}");
     }

@@ -39,6 +39,20 @@ pub trait Forward {
     }
 }
 
+/// Writes the way of a [`Forward`] to the other datapath, which is in this field.
+#[macro_export]
+macro_rules! forward_to {
+    ($field:tt) => {
+        fn inner(&self) -> &dyn $crate::Datapath {
+            &self.$field
+        }
+
+        fn inner_mut(&mut self) -> &mut dyn $crate::Datapath {
+            &mut self.$field
+        }
+    };
+}
+
 impl<T: Forward> Datapath for T {
     fn capabilities(&self) -> Capabilities {
         self.inner().capabilities()
@@ -200,12 +214,7 @@ mod tests {
     }
 
     impl Forward for Noting {
-        fn inner(&self) -> &dyn Datapath {
-            &self.inner
-        }
-        fn inner_mut(&mut self) -> &mut dyn Datapath {
-            &mut self.inner
-        }
+        forward_to!(inner);
         fn note_accepted(&mut self, command: Accepted<'_>) {
             self.accepted.push(format!("{command:?}"));
         }

@@ -375,12 +375,7 @@ mod tests {
     impl Shim for OneFlow {
         type Loaded = u32;
 
-        fn programs(&self) -> &Programs<u32> {
-            &self.programs
-        }
-        fn programs_mut(&mut self) -> &mut Programs<u32> {
-            &mut self.programs
-        }
+        program_table!(programs);
         fn check_support(&self, program: &Program) -> Result<(), DatapathError> {
             let feature = "histories".to_owned();
             if program.policy_inputs() > 0 { Err(DatapathError::Unsupported { feature }) } else { Ok(()) }

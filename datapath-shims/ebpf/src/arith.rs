@@ -7,11 +7,21 @@ use crate::layout::rec;
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Label, R, Size};
 
 /// Emits `reg += u32::MAX`.
-pub fn add_u32_max(asm: &mut Asm, reg: R) {
+fn add_u32_max(asm: &mut Asm, reg: R) {
     // u32::MAX is added as 2^32 - 1, in immediates that BPF can hold.
     asm.alu_imm(Alu::Add, reg, i32::MAX);
     asm.alu_imm(Alu::Add, reg, i32::MAX);
     asm.alu_imm(Alu::Add, reg, 1);
+}
+
+/// Emits R0 = the distance from `from` to `to`, both of 32 bits: without a wrap their difference, else one less than the modular distance.
+pub fn wrapped_distance(asm: &mut Asm, to: R, from: R) {
+    let no_wrap = asm.label();
+    asm.mov(R::R0, to);
+    asm.alu(Alu::Sub, R::R0, from);
+    asm.jump_if(to, Cond::Gt, from, no_wrap);
+    add_u32_max(asm, R::R0);
+    asm.bind(no_wrap);
 }
 
 /// Emits the saturation of R0, a wrapped sum or difference: it becomes the bound that it passed.
@@ -49,6 +59,14 @@ fn magnitudes(asm: &mut Asm) {
     }
 }
 
+/// Emits R0 = -R0 if the signs of the operands differ, as [`STACK_A`] tells, and continues at `back`. R1 is lost.
+fn negate_by_sign(asm: &mut Asm, back: Label) {
+    asm.load(Size::B8, R::R1, R::R10, STACK_A);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
+    asm.neg(R::R0);
+    asm.jump(back);
+}
+
 /// Emits R0 = R1 * R2, saturating.
 pub fn slow_mul(asm: &mut Asm, back: Label) {
     let overflow = asm.label();
@@ -69,10 +87,7 @@ pub fn slow_mul(asm: &mut Asm, back: Label) {
     asm.jump_if(R::R1, Cond::Gt, R::R0, overflow);
     asm.mov(R::R0, R::R1);
     asm.alu(Alu::Mul, R::R0, R::R2);
-    asm.load(Size::B8, R::R1, R::R10, STACK_A);
-    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
-    asm.neg(R::R0);
-    asm.jump(back);
+    negate_by_sign(asm, back);
     asm.bind(overflow);
     asm.load(Size::B8, R::R0, R::R10, STACK_A);
     asm.alu_imm(Alu::Arsh, R::R0, 63);
@@ -95,10 +110,7 @@ pub fn slow_div(asm: &mut Asm, back: Label) {
     magnitudes(asm);
     asm.mov(R::R0, R::R1);
     asm.alu(Alu::Div, R::R0, R::R2);
-    asm.load(Size::B8, R::R1, R::R10, STACK_A);
-    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
-    asm.neg(R::R0);
-    asm.jump(back);
+    negate_by_sign(asm, back);
     asm.bind(overflow);
     asm.mov_imm(R::R0, i64::MAX);
     fault(asm);

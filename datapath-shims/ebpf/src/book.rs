@@ -12,6 +12,44 @@ use crate::maps::Memory;
 use crate::ring::{Record, Ring};
 use crate::table::{Change, Start, index_of};
 
+/// Writes the parts of a [`Shim`](ccplane_contract::registry::Shim) that its book and its defined slots answer.
+macro_rules! known {
+    () => {
+        /// Only slots that this agent has defined count; the others are as the one before left them.
+        fn slot_shape(&self, slot: u8) -> Option<ccplane_infer::Shape> {
+            let is_one = usize::from(slot) < ccplane_program::ir::MAX_POLICY_SLOTS;
+            let is_defined = is_one && self.defined & 1 << slot != 0;
+            is_defined.then(|| self.policies.shape(slot)).flatten()
+        }
+
+        fn program_of(
+            &mut self,
+            flow: ccplane_contract::FlowId,
+        ) -> Result<Option<ccplane_contract::ProgramUid>, ccplane_contract::DatapathError> {
+            Ok(self.book.known(&self.memory, flow)?.program)
+        }
+    };
+}
+pub(crate) use known;
+
+/// Writes the commands on flows of a [`Datapath`](ccplane_contract::Datapath) in the kernel that its book and its memory carry out.
+macro_rules! flow_commands {
+    () => {
+        fn release(&mut self, flow: ccplane_contract::FlowId) -> Result<(), ccplane_contract::DatapathError> {
+            self.book.release(&self.memory, flow)
+        }
+
+        fn flows(&mut self) -> Vec<ccplane_contract::FlowStats> {
+            self.memory.table.all_stats(self.memory.is_silent())
+        }
+
+        fn poll(&mut self, max: usize, events: &mut Vec<ccplane_contract::Event>) -> usize {
+            self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
+        }
+    };
+}
+pub(crate) use flow_commands;
+
 /// A flow that the agent was told of.
 pub struct KnownFlow {
     flow: FlowId,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
+use ccplane_contract::{Capabilities, Datapath, DatapathError, FlowId, ProgramUid};
 use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Program};
 
@@ -310,11 +310,7 @@ impl Shim for EbpfDatapath {
 
     ccplane_contract::program_table!(programs);
 
-    /// Only slots that this agent has defined count; the others are as the one before left them.
-    fn slot_shape(&self, slot: u8) -> Option<Shape> {
-        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
-        defined.then(|| self.policies.shape(slot)).flatten()
-    }
+    crate::book::known!();
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let slot = self.free_slot()?;
@@ -333,10 +329,6 @@ impl Shim for EbpfDatapath {
 
     fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
         self.users(loaded.slot)
-    }
-
-    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
-        Ok(self.book.known(&self.memory, flow)?.program)
     }
 
     fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
@@ -367,10 +359,6 @@ impl Datapath for EbpfDatapath {
         self.book.requested(flow)
     }
 
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.book.release(&self.memory, flow)
-    }
-
     /// Slots outlive the agent. The next one may define them with other shapes, before it installs programs that ask
     /// them: flows of the previous agent then get no answer.
     fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
@@ -394,11 +382,5 @@ impl Datapath for EbpfDatapath {
         self.memory.ctl.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);
     }
 
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.memory.table.all_stats(self.memory.is_silent())
-    }
-
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
-    }
+    crate::book::flow_commands!();
 }

@@ -3,9 +3,9 @@
 //! It samples statistics, claims what the agent staged, checks the heartbeat and tail-calls the flow's program. If
 //! there is none, or the agent is silent, it runs the kernel's own Reno on the spot.
 
-use crate::codegen::claim_program;
+use crate::codegen::{choose_program, claim_program, end_change};
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup, sample, take_window};
-use crate::layout::{NO_INSTANCE, ctl, mode, rec, stage};
+use crate::layout::{ctl, mode, rec, stage};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 /// Registers of the context, the socket, the flow's record (0 for none) and the ACK's time.
@@ -101,28 +101,14 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
 /// Emits the claim of a change for the program that runs next, and the dispatcher's part of it: the choice of that
 /// program.
 ///
-/// A change for [`NO_INSTANCE`] ends there. Under a silent agent, changes wait, as its programs do.
+/// A change without a program ends there. Under a silent agent, changes wait, as its programs do.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, steered) = (asm.label(), asm.label(), asm.label());
+    let (keep, start) = (asm.label(), asm.label());
     jump_if_silent(asm, done);
     claim_program(asm, RECORD, keep, start, done);
     asm.bind(start);
-    asm.store(Size::B4, RECORD, rec::SLOT as i16, R::R1);
-    asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, steered);
-    asm.store_imm(Size::B4, RECORD, rec::MODE as i16, mode::NO_PROGRAM as i32);
-    asm.bind(steered);
-    asm.bind(keep);
-    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_INSTANCE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, NO_INSTANCE as i32, done);
-    end_change(asm);
+    choose_program(asm, RECORD, keep, done);
     asm.jump(done);
-}
-
-/// Emits the release of a claimed change. R1 is lost.
-fn end_change(asm: &mut Asm) {
-    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
-    asm.xchg(Size::B4, RECORD, rec::STAGE_STATE as i16, R::R1);
 }
 
 /// Emits the switch to the native algorithm: the mode becomes R4, a claimed change without a program is dropped, and a
@@ -131,7 +117,7 @@ fn hand_over(asm: &mut Asm, k: &Kernel) {
     let (unclaimed, done) = (asm.label(), asm.label());
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, stage::APPLYING as i32, unclaimed);
-    end_change(asm);
+    end_change(asm, RECORD);
     asm.bind(unclaimed);
     asm.load(Size::B4, R::R5, RECORD, rec::MODE as i16);
     asm.store(Size::B4, RECORD, rec::MODE as i16, R::R4);

@@ -2,7 +2,7 @@
 
 use crate::btf::{Btf, BtfError, Field};
 use crate::frame::STACK_HOST;
-use crate::layout::rec;
+use crate::layout::{INDEX_BITS, ctl, rec};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
 /// Values of the kernel's `enum tcp_ca_state` (include/uapi/linux/tcp.h).
@@ -405,6 +405,18 @@ pub struct Maps {
     pub ring: i32,
     pub slots: i32,
     pub policy: i32,
+}
+
+/// Emits an id for the flow at `record`, of the next number and of its index, which is on the stack at `index`. R1 and R2 are lost.
+pub fn give_id(asm: &mut Asm, maps: Maps, record: R, index: i16) {
+    asm.map_value(R::R1, maps.ctl, 0);
+    asm.mov_imm(R::R2, 1);
+    asm.fetch_add(R::R1, ctl::NEXT_FLOW as i16, R::R2);
+    asm.alu_imm(Alu::Add, R::R2, 1);
+    asm.alu_imm(Alu::Lsh, R::R2, INDEX_BITS as i32);
+    asm.load(Size::B4, R::R1, R::R10, index);
+    asm.alu(Alu::Or, R::R2, R::R1);
+    asm.xchg(Size::B8, record, rec::ID as i16, R::R2);
 }
 
 /// Emits `R0 = &flows[ca_priv - 1]`, or a jump to `none`. R1 and R2 are lost.

@@ -204,7 +204,5 @@ fn mover(k: &Kernel, map: i32) -> Result<Vec<Insn>, AsmError> {
     asm.jump_if_imm(R::R0, Cond::Ne, 0, out);
     asm.mov_imm(R::R2, 1);
     asm.fetch_add(R::R7, MOVED as i16, R::R2);
-    asm.bind(out);
-    asm.exit0();
-    asm.finish().map(|done| done.insns)
+    asm.finish_at(out)
 }

@@ -2,10 +2,10 @@
 
 use crate::dispatch::dispatcher;
 use crate::events::lifecycle_event;
-use crate::kernel::{Kernel, Maps, STACK_KEY, STACK_S1, TCP_CA_LOSS, lookup, sample, take_window};
-use crate::layout::{FLAG_TIMEOUT, INDEX_BITS, ctl, event, mode, rec};
+use crate::kernel::{Kernel, Maps, STACK_KEY, STACK_S1, TCP_CA_LOSS, give_id, lookup, sample, take_window};
+use crate::layout::{FLAG_TIMEOUT, ctl, event, mode, rec};
 use ccplane_contract::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
-use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 const USEC_PER_SEC: i32 = 1_000_000;
 
@@ -35,11 +35,7 @@ fn ssthresh(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     lookup(&mut asm, k, maps, R::R6, unknown);
     asm.load(Size::B8, R::R1, R::R0, rec::CWND as i16);
     asm.store(Size::B8, R::R0, rec::UNDO_CWND as i16, R::R1);
-    asm.bind(unknown);
-    asm.mov(R::R1, R::R6);
-    asm.call_kfunc(k.reno_ssthresh);
-    asm.exit();
-    asm.finish().map(|done| done.insns)
+    answer_of(asm, unknown, k.reno_ssthresh)
 }
 
 /// Assembles `undo_cwnd`: the episode was spurious, because packets were late, not lost (RFC 3522, RFC 3708, RFC 5682).
@@ -59,9 +55,14 @@ fn undo_cwnd(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     k.get(&mut asm, R::R1, R::R6, "lost");
     asm.store(Size::B4, R::R0, rec::LAST_LOST as i16, R::R1);
     asm.store_imm(Size::B4, R::R0, rec::FLAGS as i16, 0);
-    asm.bind(unknown);
+    answer_of(asm, unknown, k.reno_undo_cwnd)
+}
+
+/// Ends a program at `out` with what a function of the kernel answers about the socket in R6.
+fn answer_of(mut asm: Asm, out: Label, kfunc: u32) -> Result<Vec<Insn>, AsmError> {
+    asm.bind(out);
     asm.mov(R::R1, R::R6);
-    asm.call_kfunc(k.reno_undo_cwnd);
+    asm.call_kfunc(kfunc);
     asm.exit();
     asm.finish().map(|done| done.insns)
 }
@@ -75,9 +76,7 @@ fn set_state(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.load(Size::B8, R::R6, R::R1, 0);
     lookup(&mut asm, k, maps, R::R6, out);
     asm.store_imm(Size::B4, R::R0, rec::FLAGS as i16, FLAG_TIMEOUT);
-    asm.bind(out);
-    asm.exit0();
-    asm.finish().map(|done| done.insns)
+    asm.finish_at(out)
 }
 
 /// Assembles `min_tso_segs`: the least segments of a burst (`tcp_tso_autosize`).
@@ -103,11 +102,9 @@ fn min_tso_segs(k: &Kernel) -> Result<Vec<Insn>, AsmError> {
     asm.alu_imm(Alu::Mul, R::R3, PAIRED_QUEUE_SEGMENTS as i32);
     asm.jump_if(R::R1, Cond::Lt, R::R3, one);
     asm.bind(two);
-    asm.mov_imm(R::R0, 2);
-    asm.exit();
+    asm.exit_with(2);
     asm.bind(one);
-    asm.mov_imm(R::R0, 1);
-    asm.exit();
+    asm.exit_with(1);
     asm.finish().map(|done| done.insns)
 }
 
@@ -139,14 +136,7 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     sample(&mut asm, k, R::R6, R::R7);
 
     // The id comes last: a record with an id is complete.
-    asm.map_value(R::R1, maps.ctl, 0);
-    asm.mov_imm(R::R2, 1);
-    asm.fetch_add(R::R1, ctl::NEXT_FLOW as i16, R::R2);
-    asm.alu_imm(Alu::Add, R::R2, 1);
-    asm.alu_imm(Alu::Lsh, R::R2, INDEX_BITS as i32);
-    asm.load(Size::B4, R::R1, R::R10, STACK_S1);
-    asm.alu(Alu::Or, R::R2, R::R1);
-    asm.xchg(Size::B8, R::R7, rec::ID as i16, R::R2);
+    give_id(&mut asm, maps, R::R7, STACK_S1);
     lifecycle_event(&mut asm, k, maps, R::R6, event::CREATED, out);
     asm.jump(out);
 
@@ -154,9 +144,7 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.map_value(R::R1, maps.ctl, 0);
     asm.mov_imm(R::R2, 1);
     asm.fetch_add(R::R1, ctl::TABLE_FULL as i16, R::R2);
-    asm.bind(out);
-    asm.exit0();
-    asm.finish().map(|done| done.insns)
+    asm.finish_at(out)
 }
 
 fn release(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
@@ -175,9 +163,7 @@ fn release(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.alu_imm(Alu::Add, R::R2, i32::from(STACK_KEY));
     asm.mov_imm(R::R3, 0);
     asm.call(Helper::MapPushElem);
-    asm.bind(out);
-    asm.exit0();
-    asm.finish().map(|done| done.insns)
+    asm.finish_at(out)
 }
 
 /// Emits the copy of addresses and ports of the socket `sk`, and of the name that it chose, into the record in R7.

@@ -733,22 +733,19 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
     }
 }
 
-#[test]
-fn nothing_remains_of_a_killed_agent() {
-    nothing_remains("pk-kill", "nothing_remains_of_a_killed_agent", false, false);
+/// Makes tests of it, each with a lab of its own.
+macro_rules! nothing_remains {
+    ($($test:ident $lab:literal $without_tcx:literal $foreign:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            nothing_remains($lab, stringify!($test), $without_tcx, $foreign);
+        })*
+    };
 }
 
-#[test]
-fn nothing_remains_of_a_killed_agent_without_tcx() {
-    nothing_remains("pk-killc", "nothing_remains_of_a_killed_agent_without_tcx", true, false);
-}
-
-#[test]
-fn others_filters_remain() {
-    nothing_remains("pk-for", "others_filters_remain", false, true);
-}
-
-#[test]
-fn others_filters_remain_without_tcx() {
-    nothing_remains("pk-forc", "others_filters_remain_without_tcx", true, true);
+nothing_remains! {
+    nothing_remains_of_a_killed_agent "pk-kill" false false,
+    nothing_remains_of_a_killed_agent_without_tcx "pk-killc" true false,
+    others_filters_remain "pk-for" false true,
+    others_filters_remain_without_tcx "pk-forc" true true,
 }

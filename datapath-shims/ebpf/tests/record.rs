@@ -104,15 +104,22 @@ fn comm(end: &FlowEnd) -> String {
     String::from_utf8_lossy(&end.comm).trim_end_matches('\0').to_owned()
 }
 
+/// Two namespaces with a cable between them; `None`, which is said, where there can be none.
+fn cable(test: &str) -> Option<(Namespace, Namespace)> {
+    if !netns::available() {
+        ccplane_testing::skipped(test, "needs root to make network namespaces");
+        return None;
+    }
+    let (client, server) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+    veth::connect(&client, &server).unwrap();
+    Some((client, server))
+}
+
 #[test]
 fn both_ends_are_told_as_they_were() {
     const TEST: &str = "both_ends_are_told_as_they_were";
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !netns::available() {
-        return ccplane_testing::skipped(TEST, "needs root to make network namespaces");
-    }
-    let (client, server) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
-    veth::connect(&client, &server).unwrap();
+    let Some((client, server)) = cable(TEST) else { return };
     let both = Scope::Namespaces(vec![inode(&client), inode(&server)]);
     let Some(recorder) = record(TEST, both) else { return };
     let seen = exchange(&client, &server, veth::ENDS[1]);
@@ -144,11 +151,7 @@ fn both_ends_are_told_as_they_were() {
 fn only_the_namespaces_that_are_named_are_recorded() {
     const TEST: &str = "only_the_namespaces_that_are_named_are_recorded";
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !netns::available() {
-        return ccplane_testing::skipped(TEST, "needs root to make network namespaces");
-    }
-    let (client, server) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
-    veth::connect(&client, &server).unwrap();
+    let Some((client, server)) = cable(TEST) else { return };
     let Some(recorder) = record(TEST, Scope::Namespaces(vec![inode(&server)])) else { return };
     exchange(&client, &server, veth::ENDS[1]);
     let here = Namespace::anonymous().unwrap();

@@ -225,13 +225,7 @@ fn take_reads(mut device: &File, frames: &mut [u8], peer: &mut LonePeer) -> Resu
 }
 
 impl Forward for ModuleDatapath {
-    fn inner(&self) -> &dyn Datapath {
-        &self.peer
-    }
-
-    fn inner_mut(&mut self) -> &mut dyn Datapath {
-        &mut self.peer
-    }
+    ccplane_contract::forward_to!(peer);
 
     /// Returns the flows as they are now: the module answers before the write that asks returns.
     fn forward_flows(&mut self) -> Vec<FlowStats> {

@@ -36,35 +36,23 @@ fn figures(adaptations: &[Adaptation], proof: &Proof) -> Vec<Figure> {
     let to_90: Vec<_> =
         adaptations.iter().map(|a| (a, [a.scratch_steps_to_90, a.adapted_steps_to_90])).collect();
     let to_gain: Vec<_> = adaptations.iter().map(|a| (a, a.steps_to_gain())).collect();
-    let pairs = |of: fn(&Adaptation) -> (f32, f32)| -> Vec<Pair> {
-        adaptations.iter().map(of).map(|(new, old)| (new.into(), old.into())).collect()
+    let rewards = |name: &str, baseline: &str, of: fn(&Adaptation) -> (f32, f32)| {
+        let pairs: Vec<Pair> =
+            adaptations.iter().map(of).map(|(new, old)| (new.into(), old.into())).collect();
+        Figure::paired(name, "", baseline, &pairs, proof)
     };
     let most = |of: fn(&Adaptation) -> f32| adaptations.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
     vec![
         steps("learn.prefer.steps", "of the latter's reward", &to_90, proof),
         steps("learn.prefer.gain", "of what the latter gained over what knows nothing", &to_gain, proof),
-        Figure::paired(
-            "learn.prefer.reward",
-            "",
-            "a policy from nothing",
-            &pairs(|a| (a.adapted_reward, a.scratch_reward)),
-            proof,
-        )
-        .with_note(format!(
-            "on held-out links; from nothing, the last tenth of evaluations is at most {:.1} % better than the tenth before",
-            100.0 * most(|a| a.scratch_rise)
-        )),
-        Figure::paired(
-            "learn.prefer.old",
-            "",
-            "old preferences before",
-            &pairs(|a| (a.old_after, a.old_before)),
-            proof,
-        )
-        .with_note(format!(
-            "on held-out links; the one that loses most loses {:.1} %",
-            100.0 * most(|a| a.old_worst_loss)
-        )),
+        rewards("learn.prefer.reward", "a policy from nothing", |a| (a.adapted_reward, a.scratch_reward))
+            .with_note(format!(
+                "on held-out links; from nothing, the last tenth of evaluations is at most {:.1} % better than the tenth before",
+                100.0 * most(|a| a.scratch_rise)
+            )),
+        rewards("learn.prefer.old", "old preferences before", |a| (a.old_after, a.old_before)).with_note(
+            format!("on held-out links; the one that loses most loses {:.1} %", 100.0 * most(|a| a.old_worst_loss)),
+        ),
     ]
 }
 

@@ -132,13 +132,7 @@ struct Watched {
 }
 
 impl Forward for Watched {
-    fn inner(&self) -> &dyn Datapath {
-        &self.inner
-    }
-
-    fn inner_mut(&mut self) -> &mut dyn Datapath {
-        &mut self.inner
-    }
+    ccplane_contract::forward_to!(inner);
 
     fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         let before = events.len();

@@ -329,10 +329,7 @@ fn a_port_that_cannot_be_had_is_said_with_the_reason() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
-        repeated(1, super::an_agent_hangs_dies_and_comes_back_and_the_file_arrives);
+    ccplane_testing::mishaps! {
+        1 an_agent_hangs_dies_and_comes_back_and_the_file_arrives,
     }
 }

@@ -1,131 +1,96 @@
 //! Scenario sets, and the ranges that their members are drawn from.
 
-use ccplane_league::{Draw, Goal};
+use ccplane_league::{Draw, with_rivals};
 use std::fmt::Write as _;
 
 const PACKET_BITS: f64 = 12_000.0;
 /// Times of the general-purpose sets, seconds: a run, and what of it is left out.
 const PLAIN_S: (u32, u32) = (25, 5);
 
-macro_rules! sets {
-    ($(#[doc = $about:literal] $variant:ident $name:literal $goal:ident,)*) => {
-        /// A set of scenarios that are drawn from the same ranges.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum ScenarioSet {
-            $(#[doc = $about] $variant,)*
-        }
-
-        impl ScenarioSet {
-            /// All sets, in the criteria's order.
-            pub const ALL: &[ScenarioSet] = &[$(ScenarioSet::$variant),*];
-
-            /// Returns the name in cases.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(ScenarioSet::$variant => $name,)*
-                }
-            }
-
-            /// A sentence that describes the scenarios.
-            #[must_use]
-            pub fn about(self) -> &'static str {
-                match self {
-                    $(ScenarioSet::$variant => $about.trim_ascii(),)*
-                }
-            }
-
-            pub(crate) fn goal(self) -> Goal {
-                match self {
-                    $(ScenarioSet::$variant => Goal::$goal,)*
-                }
-            }
-        }
-    };
-}
-
-sets! {
-    /// A wired link that loses 40 to 90 % of all packets.
-    HeavyLoss "heavy-loss" Alone,
-    /// A wired link that loses everything from 10 s on; figures count from 12 s on.
-    Blackout "blackout" Alone,
-    /// 32 to 64 flows on a link that holds fewer packets than there are flows.
-    Crowd "crowd" Own,
-    /// One flow, and a queue of 4 to 16 bandwidth-delay products.
-    Deep "deep" Alone,
-    /// One to eight flows, and a queue of 0.1 to 0.5 bandwidth-delay products.
-    Shallow "shallow" Own,
-    /// Two to eight flows of one kind, together or one after the other.
-    Own "own" Own,
-    /// Two to eight flows of one kind, whose round trips differ by a factor to four.
-    OwnRtts "own-rtts" Own,
-    /// Flows of sizes as of web search, at 20 to 60 % load.
-    Short "short" Alone,
-    /// A long flow beside short ones of its own kind, at 10 to 40 % load.
-    ShortOwn "short-beside" Alone,
-    /// Beside one, two or four flows of Reno, which come before, after or together.
-    BesideReno "beside-reno" Beside,
-    /// Beside flows of CUBIC.
-    BesideCubic "beside-cubic" Beside,
-    /// Beside flows of BBR.
-    BesideBbr "beside-bbr" Beside,
-    /// Beside datagrams at 0.3 to 2.5 Mb/s, such as those of a call, constant or in talk spurts.
-    RealTime "real-time" Alone,
-    /// A long flow beside short flows of CUBIC, at 10 to 40 % load.
-    ShortCubic "short-cubic" Alone,
-    /// Short flows, at 10 to 40 % load, beside one or two long ones of CUBIC.
-    LongCubic "long-cubic" Beside,
-    /// A wired link that stays as it is: 0.5 to 500 Mb/s, 2 to 300 ms, queues of half to four bandwidth-delay products.
-    Wired "wired" Alone,
-    /// Acknowledgements come back slowly, in lumps, or are lost.
-    Asymmetric "asymmetric" Alone,
-    /// Losses of radio to 2 %, independent or in bursts.
-    RadioLoss "radio-loss" Alone,
-    /// A rate that wanders to a quarter and to four times its mean, with outages.
-    Fading "fading" Alone,
-    /// Frame aggregation and contention as on Wi-Fi.
-    Wifi "wifi" Alone,
-    /// A queue that CoDel manages.
-    Codel "codel" Alone,
-    /// A queue that PIE manages.
-    Pie "pie" Alone,
-    /// A queue that drops its oldest packets.
-    DropHead "drop-head" Alone,
-    /// A token bucket drops what comes faster than 0.2 to 0.8 of the link's rate.
-    Policer "policer" Alone,
-    /// The delay steps up and down each 4 to 8 s, to four times its least.
-    DelaySteps "delay-steps" Alone,
-    /// Delay that varies by packet, to as much as the propagation delay.
-    Jitter "jitter" Alone,
-    /// Two flows, of which the packets of one are delayed by up to two round trips more.
-    JitterOne "jitter-one" Own,
-    /// Two flows, of which the acknowledgements of one are released together, each half to two round trips.
-    AcksOne "acks-one" Own,
-    /// A slow link with a long delay: 0.02 to 0.25 Mb/s, 100 to 1000 ms, a queue of 4 to 12 packets.
-    Constrained "constrained" Alone,
-    /// A link over a geostationary satellite: 500 to 700 ms, 2 to 50 Mb/s, losses to 0.2 %.
-    Satellite "satellite" Alone,
-    /// Beside senders that respond to nothing and take 30 to 90 % of the link.
-    Unresponsive "unresponsive" Alone,
-    /// Receivers that acknowledge each 8th to 64th segment, and a path that loses acknowledgements.
-    RareAcks "rare-acks" Alone,
-    /// A receiver that conceals losses, beside one or two flows of CUBIC with honest ones.
-    LyingReceiver "lying-receiver" Beside,
-    /// A router that delivers 1 to 20 % of packets twice.
-    Copies "copies" Alone,
-    /// 1 to 20 % of packets are held back for up to two round trips.
-    Reordered "reordered" Alone,
-    /// A link of which unresponsive traffic takes 50 to 80 % all at once, for eight seconds.
-    Onset "onset" Alone,
-    /// A link that is gone for 0.2 to 3 s, again and again.
-    Outages "outages" Alone,
-    /// Rate and delay change together, each 5 to 10 s, to another path's.
-    PathChanges "path-changes" Alone,
-    /// 8 to 48 senders answer at once over 1 or 10 Gb/s, 0.1 to 1 ms, again and again.
-    Incast "incast" Alone,
-    /// A link that is switched between a packet network and a circuit of four to ten times its rate.
-    Circuits "circuits" Alone,
+ccplane_league::drawn! {
+    /// A set of scenarios that are drawn from the same ranges.
+    enum ScenarioSet {
+        /// A wired link that loses 40 to 90 % of all packets.
+        HeavyLoss "heavy-loss" Alone,
+        /// A wired link that loses everything from 10 s on; figures count from 12 s on.
+        Blackout "blackout" Alone,
+        /// 32 to 64 flows on a link that holds fewer packets than there are flows.
+        Crowd "crowd" Own,
+        /// One flow, and a queue of 4 to 16 bandwidth-delay products.
+        Deep "deep" Alone,
+        /// One to eight flows, and a queue of 0.1 to 0.5 bandwidth-delay products.
+        Shallow "shallow" Own,
+        /// Two to eight flows of one kind, together or one after the other.
+        Own "own" Own,
+        /// Two to eight flows of one kind, whose round trips differ by a factor to four.
+        OwnRtts "own-rtts" Own,
+        /// Flows of sizes as of web search, at 20 to 60 % load.
+        Short "short" Alone,
+        /// A long flow beside short ones of its own kind, at 10 to 40 % load.
+        ShortOwn "short-beside" Alone,
+        /// Beside one, two or four flows of Reno, which come before, after or together.
+        BesideReno "beside-reno" Beside,
+        /// Beside flows of CUBIC.
+        BesideCubic "beside-cubic" Beside,
+        /// Beside flows of BBR.
+        BesideBbr "beside-bbr" Beside,
+        /// Beside datagrams at 0.3 to 2.5 Mb/s, such as those of a call, constant or in talk spurts.
+        RealTime "real-time" Alone,
+        /// A long flow beside short flows of CUBIC, at 10 to 40 % load.
+        ShortCubic "short-cubic" Alone,
+        /// Short flows, at 10 to 40 % load, beside one or two long ones of CUBIC.
+        LongCubic "long-cubic" Beside,
+        /// A wired link that stays as it is: 0.5 to 500 Mb/s, 2 to 300 ms, queues of half to four bandwidth-delay products.
+        Wired "wired" Alone,
+        /// Acknowledgements come back slowly, in lumps, or are lost.
+        Asymmetric "asymmetric" Alone,
+        /// Losses of radio to 2 %, independent or in bursts.
+        RadioLoss "radio-loss" Alone,
+        /// A rate that wanders to a quarter and to four times its mean, with outages.
+        Fading "fading" Alone,
+        /// Frame aggregation and contention as on Wi-Fi.
+        Wifi "wifi" Alone,
+        /// A queue that CoDel manages.
+        Codel "codel" Alone,
+        /// A queue that PIE manages.
+        Pie "pie" Alone,
+        /// A queue that drops its oldest packets.
+        DropHead "drop-head" Alone,
+        /// A token bucket drops what comes faster than 0.2 to 0.8 of the link's rate.
+        Policer "policer" Alone,
+        /// The delay steps up and down each 4 to 8 s, to four times its least.
+        DelaySteps "delay-steps" Alone,
+        /// Delay that varies by packet, to as much as the propagation delay.
+        Jitter "jitter" Alone,
+        /// Two flows, of which the packets of one are delayed by up to two round trips more.
+        JitterOne "jitter-one" Own,
+        /// Two flows, of which the acknowledgements of one are released together, each half to two round trips.
+        AcksOne "acks-one" Own,
+        /// A slow link with a long delay: 0.02 to 0.25 Mb/s, 100 to 1000 ms, a queue of 4 to 12 packets.
+        Constrained "constrained" Alone,
+        /// A link over a geostationary satellite: 500 to 700 ms, 2 to 50 Mb/s, losses to 0.2 %.
+        Satellite "satellite" Alone,
+        /// Beside senders that respond to nothing and take 30 to 90 % of the link.
+        Unresponsive "unresponsive" Alone,
+        /// Receivers that acknowledge each 8th to 64th segment, and a path that loses acknowledgements.
+        RareAcks "rare-acks" Alone,
+        /// A receiver that conceals losses, beside one or two flows of CUBIC with honest ones.
+        LyingReceiver "lying-receiver" Beside,
+        /// A router that delivers 1 to 20 % of packets twice.
+        Copies "copies" Alone,
+        /// 1 to 20 % of packets are held back for up to two round trips.
+        Reordered "reordered" Alone,
+        /// A link of which unresponsive traffic takes 50 to 80 % all at once, for eight seconds.
+        Onset "onset" Alone,
+        /// A link that is gone for 0.2 to 3 s, again and again.
+        Outages "outages" Alone,
+        /// Rate and delay change together, each 5 to 10 s, to another path's.
+        PathChanges "path-changes" Alone,
+        /// 8 to 48 senders answer at once over 1 or 10 Gb/s, 0.1 to 1 ms, again and again.
+        Incast "incast" Alone,
+        /// A link that is switched between a packet network and a circuit of four to ten times its rate.
+        Circuits "circuits" Alone,
+    }
 }
 
 /// The parts of a plan beside title and algorithms.
@@ -483,14 +448,7 @@ fn way_back(draw: &mut Draw, wire: &Wire) -> String {
 
 fn beside(draw: &mut Draw, rival: &str) -> Spec {
     let wire = Wire::draw(draw, &SHARED);
-    let flows = draw.of(&[1u32, 2, 4]);
-    let (own_s, rival_s) = draw.of(&[(0, 5), (5, 0), (0, 0)]);
-    let tables = format!(
-        "{}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
-         flows = {flows}\nstart_s = {rival_s}\n",
-        wire.text()
-    );
-    Spec::new((50, 15), tables)
+    Spec::new((50, 15), with_rivals(draw, &wire.text(), rival))
 }
 
 fn incast(draw: &mut Draw) -> Spec {

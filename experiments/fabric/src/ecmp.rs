@@ -1,6 +1,6 @@
 //! Equal-cost multipath for live runs: where routes know one path, a program spreads flows over all of them by their hash.
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
 
 /// The agent's side of a flow, which has nothing to do.
 struct HashedFlow;
@@ -14,13 +14,7 @@ impl Flow for HashedFlow {
 pub(crate) struct Ecmp;
 
 impl Algorithm for Ecmp {
-    fn name(&self) -> &'static str {
-        "ecmp"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "ecmp", source: include_str!("ecmp.fold") }]
-    }
+    ccplane_alg::one_program!("ecmp", "ecmp.fold");
 
     fn first(&self, control: &mut Control) {
         control.set_program("ecmp", &[]);

@@ -3,7 +3,7 @@
 //! Its flows' applications write everything at once, so that the first packet's hook sees all that waits.
 
 use crate::queue::LEVELS;
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report, field};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report, field};
 use ccplane_algs::THRESHOLDS;
 
 /// The registers of the thresholds.
@@ -25,13 +25,7 @@ pub struct Oracle {
 }
 
 impl Algorithm for Oracle {
-    fn name(&self) -> &'static str {
-        "oracle"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "oracle", source: include_str!("oracle.fold") }]
-    }
+    ccplane_alg::one_program!("oracle", "oracle.fold");
 
     fn first(&self, control: &mut Control) {
         let mut fields = REGISTERS.map(|name| (name, 0));

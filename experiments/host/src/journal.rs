@@ -345,7 +345,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, JournalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_testing::fuzz::{Fuzz, JSON};
+    use ccplane_testing::fuzz::{Fuzz, JSON, words};
 
     /// Entries that were read are read as the same once they are written again, and each of their settings has a name.
     #[test]
@@ -371,14 +371,7 @@ mod tests {
                     assert_eq!(parse(Path::new("fuzz"), &again).unwrap(), entries);
                     1 + entries.len().min(8) as u64
                 }
-                Err(JournalError::BadLine { line, reason, .. }) => {
-                    // Without what the input itself says.
-                    let words =
-                        reason.split('`').step_by(2).flat_map(str::bytes).filter(u8::is_ascii_lowercase);
-                    words
-                        .take(40)
-                        .fold(line.min(4) as u64, |way, byte| way.wrapping_mul(31).wrapping_add(byte.into()))
-                }
+                Err(JournalError::BadLine { line, reason, .. }) => words(line, &reason),
                 Err(error) => panic!("{error}"),
             }
         });

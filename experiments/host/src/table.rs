@@ -331,7 +331,7 @@ fn parse(path: &Path, text: &str) -> Result<Table, TableError> {
 mod tests {
     use super::*;
     use crate::space::{Knob, Role};
-    use ccplane_testing::fuzz::{Fuzz, JSON};
+    use ccplane_testing::fuzz::{Fuzz, JSON, words};
 
     fn header() -> TableHeader {
         let levels = vec!["1".to_owned(), "2".to_owned()];
@@ -417,14 +417,7 @@ mod tests {
                     assert_eq!((&again.header, &again.rows), (&table.header, &table.rows));
                     1 + table.rows.len().min(8) as u64
                 }
-                Err(TableError::BadLine { line, reason, .. }) => {
-                    // Without what the input itself says.
-                    let words =
-                        reason.split('`').step_by(2).flat_map(str::bytes).filter(u8::is_ascii_lowercase);
-                    words
-                        .take(40)
-                        .fold(line.min(4) as u64, |way, byte| way.wrapping_mul(31).wrapping_add(byte.into()))
-                }
+                Err(TableError::BadLine { line, reason, .. }) => words(line, &reason),
                 Err(error) => panic!("{error}"),
             }
         });

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use crate::cell::Goal;
 use crate::draw::Draw;
 use crate::error::LeagueError;
 use crate::set::Set;
@@ -19,89 +18,99 @@ const PACKET_BITS: f64 = 12_000.0;
 /// Between two hand-overs of a satellite link, seconds.
 const HANDOVER_S: u32 = 15;
 
-macro_rules! families {
-    ($(#[doc = $about:literal] $variant:ident $name:literal $goal:ident,)*) => {
-        /// A kind of link.
+/// Declares a set of ranges that links are drawn from, as an enum: of each variant a sentence, a name, and its [goal](crate::Goal).
+#[macro_export]
+macro_rules! drawn {
+    (
+        $(#[doc = $of:literal])+
+        enum $set:ident {
+            $(#[doc = $about:literal] $variant:ident $name:literal $goal:ident,)*
+        }
+    ) => {
+        $(#[doc = $of])+
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
-        pub enum Family {
+        pub enum $set {
             $(#[doc = $about] $variant,)*
         }
 
-        impl Family {
+        impl $set {
             /// All of them, in the tables' order.
-            pub const ALL: &[Family] = &[$(Family::$variant),*];
+            pub const ALL: &[$set] = &[$($set::$variant),*];
 
             /// Returns the name in commands and in names.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Family::$variant => $name,)*
+                    $($set::$variant => $name,)*
                 }
             }
 
-            /// A sentence that describes the links of this family.
+            /// A sentence that describes what is drawn.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self {
-                    $(Family::$variant => $about.trim_ascii(),)*
+                    $($set::$variant => $about.trim_ascii(),)*
                 }
             }
 
-            pub(crate) fn goal(self) -> Goal {
+            pub(crate) fn goal(self) -> $crate::Goal {
                 match self {
-                    $(Family::$variant => Goal::$goal,)*
+                    $($set::$variant => $crate::Goal::$goal,)*
                 }
             }
         }
     };
 }
 
-families! {
-    /// A wired link that stays as it is, with half to four bandwidth-delay products of queue.
-    Steady "steady" Alone,
-    /// The rate steps by 2 to 4, up and down, each 5 to 20 s.
-    Steps "steps" Alone,
-    /// Queues of 0.05 to 0.5 bandwidth-delay products.
-    Shallow "shallow" Alone,
-    /// Queues of 4 to 16 bandwidth-delay products.
-    Deep "deep" Alone,
-    /// Independent loss to 5 %.
-    Loss "loss" Alone,
-    /// Losses in bursts.
-    Burst "burst" Alone,
-    /// A token bucket drops what comes faster than 0.2 to 0.8 of the link's rate.
-    Policer "policer" Alone,
-    /// A rate that wanders as on cellular links, drawn by models of recorded drives.
-    Cellular "cellular" Alone,
-    /// Delay that varies by packet.
-    Jitter "jitter" Alone,
-    /// Frame aggregation and contention as on Wi-Fi.
-    Wifi "wifi" Alone,
-    /// Acknowledgements come back slowly.
-    SlowReturn "slow-return" Alone,
-    /// Acknowledgements come back in lumps.
-    LumpyReturn "lumpy-return" Alone,
-    /// Acknowledgements are lost.
-    LossyReturn "lossy-return" Alone,
-    /// Delay and rate jump each 15 s, as on links over satellites.
-    Handover "handover" Alone,
-    /// Beside 1, 2 or 4 flows of CUBIC, which come before or after.
-    BesideCubic "beside-cubic" Beside,
-    /// Beside flows of Reno.
-    BesideReno "beside-reno" Beside,
-    /// Beside flows of BBR.
-    BesideBbr "beside-bbr" Beside,
-    /// 2 to 16 flows of its own kind.
-    Own "own" Own,
-    /// 2 to 16 flows of its own kind with unequal round trips, to 8 times as long.
-    OwnRtts "own-rtts" Own,
-    /// Beside traffic that does not respond.
-    Unresponsive "unresponsive" Alone,
-    /// Beside short flows.
-    ShortFlows "short-flows" Alone,
-    /// Minutes of recorded cellular drives.
-    Recorded "recorded" Alone,
+drawn! {
+    /// A kind of link.
+    enum Family {
+        /// A wired link that stays as it is, with half to four bandwidth-delay products of queue.
+        Steady "steady" Alone,
+        /// The rate steps by 2 to 4, up and down, each 5 to 20 s.
+        Steps "steps" Alone,
+        /// Queues of 0.05 to 0.5 bandwidth-delay products.
+        Shallow "shallow" Alone,
+        /// Queues of 4 to 16 bandwidth-delay products.
+        Deep "deep" Alone,
+        /// Independent loss to 5 %.
+        Loss "loss" Alone,
+        /// Losses in bursts.
+        Burst "burst" Alone,
+        /// A token bucket drops what comes faster than 0.2 to 0.8 of the link's rate.
+        Policer "policer" Alone,
+        /// A rate that wanders as on cellular links, drawn by models of recorded drives.
+        Cellular "cellular" Alone,
+        /// Delay that varies by packet.
+        Jitter "jitter" Alone,
+        /// Frame aggregation and contention as on Wi-Fi.
+        Wifi "wifi" Alone,
+        /// Acknowledgements come back slowly.
+        SlowReturn "slow-return" Alone,
+        /// Acknowledgements come back in lumps.
+        LumpyReturn "lumpy-return" Alone,
+        /// Acknowledgements are lost.
+        LossyReturn "lossy-return" Alone,
+        /// Delay and rate jump each 15 s, as on links over satellites.
+        Handover "handover" Alone,
+        /// Beside 1, 2 or 4 flows of CUBIC, which come before or after.
+        BesideCubic "beside-cubic" Beside,
+        /// Beside flows of Reno.
+        BesideReno "beside-reno" Beside,
+        /// Beside flows of BBR.
+        BesideBbr "beside-bbr" Beside,
+        /// 2 to 16 flows of its own kind.
+        Own "own" Own,
+        /// 2 to 16 flows of its own kind with unequal round trips, to 8 times as long.
+        OwnRtts "own-rtts" Own,
+        /// Beside traffic that does not respond.
+        Unresponsive "unresponsive" Alone,
+        /// Beside short flows.
+        ShortFlows "short-flows" Alone,
+        /// Minutes of recorded cellular drives.
+        Recorded "recorded" Alone,
+    }
 }
 
 impl FromStr for Family {
@@ -307,14 +316,18 @@ fn handover(draw: &mut Draw) -> String {
 
 fn beside(draw: &mut Draw, rival: &str) -> Spec {
     let wire = Wire::draw(draw, CROWDED_MBIT, (0.5, 8.0), 8);
+    Spec { duration_s: 60, warmup_s: 15, tables: with_rivals(draw, &wire.text(), rival) }
+}
+
+/// Draws 1, 2 or 4 flows of a rival that come before, after or together with what is beside them, and returns the tables of a plan
+/// that has them on this link.
+pub fn with_rivals(draw: &mut Draw, link: &str, rival: &str) -> String {
     let flows = draw.of(&[1u32, 2, 4]);
     let (own_s, rival_s) = draw.of(&[(0, 5), (5, 0), (0, 0)]);
-    let tables = format!(
-        "{}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
-         flows = {flows}\nstart_s = {rival_s}\n",
-        wire.text()
-    );
-    Spec { duration_s: 60, warmup_s: 15, tables }
+    format!(
+        "{link}\n[traffic]\nstart_s = {own_s}\n\n[[background]]\nalgorithm = \"{rival}\"\ndatapath = \"kernel\"\n\
+         flows = {flows}\nstart_s = {rival_s}\n"
+    )
 }
 
 fn unresponsive(draw: &mut Draw) -> String {

@@ -29,7 +29,7 @@ pub use agreement::{Agreement, Both, Pair};
 pub use cell::{Cell, Goal};
 pub use draw::Draw;
 pub use error::LeagueError;
-pub use family::Family;
+pub use family::{Family, with_rivals};
 pub use hour::{Hour, HourConfig, Segment};
 pub use judging::{CheckpointError, Count, Judged, JudgingConfig, JudgingError, Keeping, judging};
 pub use link::{Link, MAX_LINKS};

@@ -97,11 +97,7 @@ impl Flows {
         mut observation: PyReadwriteArray1<'_, f32>,
     ) -> PyResult<Option<Asked>> {
         let row = observation.as_slice_mut()?;
-        py.detach(|| {
-            let mut stepped = self.stepped();
-            let ask = stepped.start(seed, max_steps);
-            answer(&stepped, ask, row)
-        })
+        py.detach(|| self.go_on(row, |stepped| stepped.start(seed, max_steps)))
     }
 
     /// Gives the flow that asked its action; `None` when the episode is over without another question.
@@ -112,25 +108,26 @@ impl Flows {
         mut observation: PyReadwriteArray1<'_, f32>,
     ) -> PyResult<Option<Asked>> {
         let row = observation.as_slice_mut()?;
-        py.detach(|| {
-            let mut stepped = self.stepped();
-            let ask = stepped.step(action);
-            answer(&stepped, ask, row)
-        })
+        py.detach(|| self.go_on(row, |stepped| stepped.step(action)))
     }
 }
 
 impl Flows {
+    /// Goes on by `on` until a flow asks, and copies what it sees into Python's memory; returns which flow asks.
+    fn go_on(
+        &self,
+        row: &mut [f32],
+        on: impl FnOnce(&mut Stepped) -> Option<Ask>,
+    ) -> PyResult<Option<Asked>> {
+        let mut stepped = self.stepped();
+        let Some(Ask { agent, reward, last }) = on(&mut stepped) else { return Ok(None) };
+        write_row(stepped.observation(), row)?;
+        Ok(Some((agent, reward, last)))
+    }
+
     fn stepped(&self) -> MutexGuard<'_, Stepped> {
         self.stepped.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Copies the asking flow's observation into Python's memory, and returns which flow asks.
-fn answer(stepped: &Stepped, ask: Option<Ask>, row: &mut [f32]) -> PyResult<Option<Asked>> {
-    let Some(Ask { agent, reward, last }) = ask else { return Ok(None) };
-    write_row(stepped.observation(), row)?;
-    Ok(Some((agent, reward, last)))
 }
 
 /// Copies an observation to where Python has it.

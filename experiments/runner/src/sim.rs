@@ -99,6 +99,22 @@ pub struct SimulationFlow {
     pub stack: Stack,
 }
 
+impl SimulationFlow {
+    /// A flow over the first link, which adds nothing to it; it goes on where `stop_us` is `None`.
+    #[must_use]
+    pub fn new(algorithm: &str, source: Source, start_us: u64, stop_us: Option<u64>) -> SimulationFlow {
+        SimulationFlow {
+            algorithm: algorithm.to_owned(),
+            link: 0,
+            source,
+            start_us,
+            stop_us,
+            own: OwnPath::default(),
+            stack: Stack::default(),
+        }
+    }
+}
+
 /// The way of one flow beside the links that it shares, and its receiver; the default adds nothing and acknowledges as Linux does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnPath {
@@ -356,16 +372,10 @@ mod tests {
     fn simulation() -> Simulation {
         let rate = Capacity::Rate { bit_per_s: 12_000_000 };
         let link = LinkConfig::new(rate, 20_000_000, QueueLimit::Packets(60));
-        let flow = |algorithm: &str, start_us, stop_us| SimulationFlow {
-            algorithm: algorithm.to_owned(),
-            link: 0,
-            source: Source::Bulk,
-            start_us,
-            stop_us,
-            own: OwnPath::default(),
-            stack: Stack::default(),
-        };
-        let flows = vec![flow("reno", 0, None), flow("cubic", 2_000_000, Some(6_000_000))];
+        let flows = vec![
+            SimulationFlow::new("reno", Source::Bulk, 0, None),
+            SimulationFlow::new("cubic", Source::Bulk, 2_000_000, Some(6_000_000)),
+        ];
         Simulation { links: vec![link], flows, ..Simulation::new(20_000, 10_000_000, 1) }
     }
 

@@ -359,10 +359,24 @@ impl Asm {
     pub fn exit(&mut self) {
         self.push(EXIT, R::R0, 0, 0, 0);
     }
+    /// Emits a return of `value`.
+    pub fn exit_with(&mut self, value: i64) {
+        self.mov_imm(R::R0, value);
+        self.exit();
+    }
     /// Emits a return of 0.
     pub fn exit0(&mut self) {
-        self.mov_imm(R::R0, 0);
-        self.exit();
+        self.exit_with(0);
+    }
+
+    /// Ends the program at `out` with a return of 0, and gives its instructions.
+    ///
+    /// # Errors
+    /// A label that was never bound, or a jump that BPF cannot express.
+    pub fn finish_at(mut self, out: Label) -> Result<Vec<Insn>, AsmError> {
+        self.bind(out);
+        self.exit0();
+        self.finish().map(|done| done.insns)
     }
 
     /// Drops unreachable instructions, which the verifier refuses, and resolves the jumps.

@@ -37,29 +37,26 @@ fn computes(network: &Mlp, expected: &str, name: &str) {
     }
 }
 
+/// Reads a model whose layers have these widths, and whose first one has this activation, and holds it against a file.
+#[track_caller]
+fn is_read(model: &[u8], (widths, first): (&[usize], Activation), expected: &str, name: &str) {
+    let network = onnx(model).unwrap();
+    assert_eq!(network.widths(), widths);
+    assert_eq!(network.layers()[0].activation, Some(first));
+    computes(&network, expected, name);
+}
+
 #[test]
 fn what_torch_exported_computes_what_torch_computed() {
-    let sequential = onnx(SEQUENTIAL).unwrap();
-    assert_eq!(sequential.widths(), [6, 8, 5, 1]);
-    assert_eq!(sequential.layers()[0].activation, Some(Activation::Tanh));
-    computes(&sequential, BY_TORCH, "sequential");
+    is_read(SEQUENTIAL, (&[6, 8, 5, 1], Activation::Tanh), BY_TORCH, "sequential");
     // A module of modules, with a dropout, batches of any size, and a layer without biases.
-    let module = onnx(MODULE).unwrap();
-    assert_eq!(module.widths(), [6, 7, 1]);
-    assert_eq!(module.layers()[0].activation, Some(Activation::Relu));
-    computes(&module, BY_TORCH, "module");
+    is_read(MODULE, (&[6, 7, 1], Activation::Relu), BY_TORCH, "module");
 }
 
 #[test]
 fn layers_in_the_forms_of_torch_and_keras_compute_what_onnx_says() {
-    let torch = onnx(LIKE_TORCH).unwrap();
-    assert_eq!(torch.widths(), [6, 8, 5, 1]);
-    assert_eq!(torch.layers()[0].activation, Some(Activation::Tanh));
-    computes(&torch, EXPECTED, "like-torch");
-    let keras = onnx(LIKE_KERAS).unwrap();
-    assert_eq!(keras.widths(), [6, 7, 1]);
-    assert_eq!(keras.layers()[0].activation, Some(Activation::Relu));
-    computes(&keras, EXPECTED, "like-keras");
+    is_read(LIKE_TORCH, (&[6, 8, 5, 1], Activation::Tanh), EXPECTED, "like-torch");
+    is_read(LIKE_KERAS, (&[6, 7, 1], Activation::Relu), EXPECTED, "like-keras");
 }
 
 #[test]

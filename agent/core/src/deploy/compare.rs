@@ -175,22 +175,7 @@ fn winsorised(pairs: &[Pair]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Normal numbers (splitmix64, Irwin-Hall of twelve).
-    struct Random(u64);
-
-    impl Random {
-        fn uniform(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((x ^ x >> 31) >> 11) as f64 / (1u64 << 53) as f64
-        }
-
-        fn normal(&mut self) -> f64 {
-            (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
-        }
-    }
+    use ccplane_testing::fuzz::Draw;
 
     fn pairs(differences: &[f64]) -> Vec<Pair> {
         let pair = |d: &f64| Pair { candidate: *d, difference: *d, flows: 1, ..Pair::default() };
@@ -220,7 +205,7 @@ mod tests {
     #[test]
     fn errors_are_as_seldom_as_stated() {
         const TRIALS: u32 = 20_000;
-        let mut rng = Random(1);
+        let mut rng = Draw::new(1);
         for kind in 0..3 {
             let (mut better, mut worse) = (0, 0);
             for _ in 0..TRIALS {

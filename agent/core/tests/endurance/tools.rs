@@ -1,22 +1,20 @@
 //! Random numbers from a seed, and the trace of a run.
 
+use ccplane_testing::fuzz::Draw;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// Random numbers (splitmix64: Steele et al., OOPSLA 2014).
-pub struct Random(u64);
+/// Random numbers, in the ways that a run draws them.
+pub struct Random(Draw);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x5851_f42d_4c95_7f2d)
+        Random(Draw::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x5851_f42d_4c95_7f2d))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+        self.0.next_u64()
     }
 
     /// A number below `n`, which is above 0.
@@ -36,7 +34,7 @@ impl Random {
 
     /// A number of other random numbers.
     pub fn fork(&mut self) -> Random {
-        Random(self.next())
+        Random(Draw::new(self.next()))
     }
 
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {

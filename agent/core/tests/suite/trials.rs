@@ -8,6 +8,7 @@ use ccplane_core::{
     Candidate, Catalog, Comparison, Config, Core, Decision, Evidence, Finding, MAX_PAIRS, Origin, PushRules,
     Rules, Verdict, Why, drive,
 };
+use ccplane_testing::fuzz::Draw;
 use std::sync::Arc;
 
 const BATCH_US: u64 = 200_000;
@@ -17,23 +18,6 @@ const TRIED: u32 = 2;
 /// Rows of a flow in one batch interval, as a flow has them whose round trip is 50 ms.
 const ROWS: u32 = 4;
 
-/// Small numbers that look random (splitmix64), and normal ones from them.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    /// Of deviation 1 (Irwin-Hall of twelve).
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
-    }
-}
-
 /// Flows on a core, and a clock.
 struct World {
     core: Core,
@@ -42,7 +26,7 @@ struct World {
     batch_us: u64,
     now_us: u64,
     seq: u32,
-    random: Random,
+    random: Draw,
     /// The gain that the learner expects of the candidate.
     gain: Option<f64>,
 }
@@ -70,7 +54,7 @@ impl World {
         let fake = Fake { policies: Some(0), ..Fake::default() };
         let flows = flows.to_vec();
         let mut world =
-            World { core, fake, flows, batch_us, now_us: 0, seq: 0, random: Random(seed), gain: None };
+            World { core, fake, flows, batch_us, now_us: 0, seq: 0, random: Draw::new(seed), gain: None };
         world.core.attach(DP, world.fake.capabilities(), 0).unwrap();
         for flow in world.flows.clone() {
             let event = created(flow);

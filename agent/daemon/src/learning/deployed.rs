@@ -6,10 +6,11 @@
 
 use crate::owned::{Folder, OwnedError};
 use ccplane_alg::Algorithm;
-use ccplane_core::{Decision, Verdict};
+use ccplane_core::{Candidate, Decision, Verdict};
 use ccplane_learn::{Policy, PolicyError};
 use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Display;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -133,6 +134,25 @@ impl Deployments {
             self.learned.pop_front();
         }
         self.learned.push_back(Known { hash, policy, snapshot });
+    }
+
+    /// Takes up the candidate that the learner of this name has made from `policy`; says why where there is none.
+    pub(crate) fn offered(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        made: Result<Candidate, impl Display>,
+    ) -> Option<Candidate> {
+        match made {
+            Ok(candidate) => {
+                self.made(policy, candidate.snapshot.shared().clone());
+                Some(candidate)
+            }
+            Err(error) => {
+                info!(algorithm = name, %error, verdict = "unsafe", "not pushed");
+                None
+            }
+        }
     }
 
     /// Handles a decision of the slot.

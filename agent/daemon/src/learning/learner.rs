@@ -69,5 +69,7 @@ pub(crate) trait Learn {
     }
 
     /// Whether to go on at once.
-    fn pressure(&self) -> Pressure;
+    fn pressure(&self) -> Pressure {
+        Pressure::Steady
+    }
 }

@@ -5,7 +5,6 @@
 //! [`super::adjust`] draws near the deployed one.
 
 use super::adjust::{LIVE_STARTS, Search};
-use super::budget::Pressure;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
@@ -17,7 +16,7 @@ use ccplane_learn::{LearnError, Policy, Rng};
 use ccplane_snapshot::Hash;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// The stream of random numbers that policies to be tried are drawn from.
 const PLAYED: u64 = 4;
@@ -171,20 +170,14 @@ impl Live {
         let claim = Claim { converged: true, stability, gain: None, steers: true };
         let widened = self.is_played.then(|| self.states.widened(policy.spec().inputs()));
         let states = widened.as_ref().unwrap_or(&self.states);
-        match candidate(&policy, self.deployments.snapshot(), states, claim) {
-            Ok(candidate) => {
-                self.offered = Some(candidate.snapshot.hash());
-                self.deployments.made(policy, candidate.snapshot.shared().clone());
-                Some(candidate)
-            }
-            Err(error) => {
-                info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
-                if self.is_played {
-                    self.play.on_verdict(None);
-                }
-                None
-            }
+        let made = candidate(&policy, self.deployments.snapshot(), states, claim);
+        let candidate = self.deployments.offered(self.name, policy, made);
+        match &candidate {
+            Some(candidate) => self.offered = Some(candidate.snapshot.hash()),
+            None if self.is_played => self.play.on_verdict(None),
+            None => {}
         }
+        candidate
     }
 }
 
@@ -272,10 +265,6 @@ impl Learn for Live {
 
     fn used(&self) -> Duration {
         self.meter.used()
-    }
-
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 

@@ -185,24 +185,13 @@ impl Poster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::learning::tests;
     use crate::learning::twin::tests::decided;
     use ccplane_core::Verdict;
     use ccplane_snapshot::Hash;
 
     fn batch(datapath: u32, rows: usize) -> Batch {
-        let row = ccplane_alg::Row {
-            at_us: 0,
-            slot: 0,
-            snapshot: 1,
-            inputs: Vec::new(),
-            action_q16: 0,
-            reward: 0.0,
-            follows: true,
-            target_q16: None,
-        };
-        let rows = vec![(ccplane_contract::FlowId(1), row); rows];
-        let datapath = DatapathId(datapath);
-        Batch { datapath, algorithm: "a", slot: 0, rows, dropped: 0, measures: Vec::new() }
+        tests::batch("a", datapath, rows)
     }
 
     #[test]

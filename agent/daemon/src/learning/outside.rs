@@ -11,7 +11,7 @@
 
 mod peer;
 
-use super::budget::{Pressure, cpu_time};
+use super::budget::cpu_time;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::Learn;
@@ -305,10 +305,6 @@ impl Learn for Outside {
 
     fn used(&self) -> Duration {
         cpu_time()
-    }
-
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 

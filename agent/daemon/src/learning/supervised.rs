@@ -4,7 +4,6 @@
 //! network and the deployed one are off. What is fitted goes on from the fit before, so that it converges. Whether it is pushed,
 //! and what becomes of it, is for the rules of deployment, as with all that is learned.
 
-use super::budget::Pressure;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
 use super::learner::{Learn, Meter};
@@ -15,7 +14,7 @@ use ccplane_learn::{ActorCritic, ImitateConfig, LearnError, Policy, Rng, Targets
 use ccplane_snapshot::Hash;
 use std::collections::VecDeque;
 use std::time::Duration;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// Examples that are kept to learn from, and those kept apart.
 const MAX_EXAMPLES: usize = 8192;
@@ -110,17 +109,10 @@ impl Supervised {
             return Ok(None);
         }
         let claim = Claim { converged: true, stability, gain: Some(before - error), steers: false };
-        Ok(match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
-            Ok(candidate) => {
-                self.offered = Some(candidate.snapshot.hash());
-                self.deployments.made(policy, candidate.snapshot.shared().clone());
-                Some(candidate)
-            }
-            Err(error) => {
-                info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
-                None
-            }
-        })
+        let made = candidate(&policy, self.deployments.snapshot(), &self.states, claim);
+        let candidate = self.deployments.offered(self.name, policy, made);
+        self.offered = candidate.as_ref().map(|candidate| candidate.snapshot.hash()).or(self.offered);
+        Ok(candidate)
     }
 }
 
@@ -177,10 +169,6 @@ impl Learn for Supervised {
 
     fn used(&self) -> Duration {
         self.meter.used()
-    }
-
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
     }
 }
 

@@ -3,7 +3,6 @@
 use super::mailbox::{LoopId, Mailbox, Poster};
 use super::{DecisionLog, Learn, LearnerView, Learning, Post, Running, Shares, thread};
 use crate::config;
-use crate::learning::budget::Pressure;
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, configure};
 use ccplane_contract::FlowId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Rule, Rules, Verdict};
@@ -33,12 +32,10 @@ impl Learn for Hung {
     fn step(&mut self, _: Duration) -> Option<Candidate> {
         None
     }
-    fn pressure(&self) -> Pressure {
-        Pressure::Steady
-    }
 }
 
-fn batch(rows: usize) -> Batch {
+/// Rows of one flow, all alike.
+pub(super) fn batch(algorithm: &'static str, datapath: u32, rows: usize) -> Batch {
     let row = Row {
         at_us: 0,
         slot: 0,
@@ -49,8 +46,8 @@ fn batch(rows: usize) -> Batch {
         follows: true,
         target_q16: None,
     };
-    let (rows, datapath) = (vec![(FlowId(1), row); rows], DatapathId(0));
-    Batch { datapath, algorithm: "hung", slot: 0, rows, dropped: 0, measures: Vec::new() }
+    let (rows, datapath) = (vec![(FlowId(1), row); rows], DatapathId(datapath));
+    Batch { datapath, algorithm, slot: 0, rows, dropped: 0, measures: Vec::new() }
 }
 
 fn decision() -> Decision {
@@ -81,14 +78,14 @@ fn nobody_waits_for_a_learner_that_hangs() {
     let running = Running { mailboxes: vec![mailbox.clone()] };
     let learners = BTreeMap::from([("hung", Poster::new(mailbox, LoopId(0)))]);
     let mut post = Post { learners, log: DecisionLog::default() };
-    post.batch(batch(1));
+    post.batch(batch("hung", 0, 1));
     has_entered.recv_timeout(PATIENCE).unwrap();
 
     // What a loop does, and what the control socket asks; on a thread of its own, so that a wait fails the test.
     let (done, ended) = channel();
     let seen = view.clone();
     std::thread::spawn(move || {
-        (0..BATCHES).for_each(|_| post.batch(batch(MAX_ROWS)));
+        (0..BATCHES).for_each(|_| post.batch(batch("hung", 0, MAX_ROWS)));
         (0..DECISIONS).for_each(|_| post.decision("ebpf", decision()));
         let figures = (seen.gauges.rows.load(Relaxed), seen.dropped_rows());
         // As at the agent's end.

@@ -5,8 +5,8 @@ use super::estimate::Estimator;
 use super::mailbox::LoopId;
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::{Capacity, CrossConfig, CrossPattern, LinkChange, LinkConfig, QueueLimit};
-use ccplane_runner::sim::{OwnPath, SimChange, Simulation, SimulationFlow, run_beside};
-use ccplane_sim::{Source, Stack};
+use ccplane_runner::sim::{SimChange, Simulation, SimulationFlow, run_beside};
+use ccplane_sim::Source;
 
 const S: u64 = 1_000_000;
 
@@ -62,15 +62,7 @@ impl Busy {
         };
         let bdp = bit_per_s / 8 * 2 * self.delay_ms / 1000 / 1500;
         let there = LinkConfig { loss_ppm: self.loss_ppm, ..link(bit_per_s, bdp as u32) };
-        let flow = |algorithm: &str, source, start_us, stop_us| SimulationFlow {
-            algorithm: algorithm.to_owned(),
-            link: 0,
-            source,
-            start_us,
-            stop_us,
-            own: OwnPath::default(),
-            stack: Stack::default(),
-        };
+        let flow = SimulationFlow::new;
         let mut flows: Vec<SimulationFlow> =
             (0..self.flows as u64).map(|n| flow(algorithm, Source::Bulk, n * S / 2, None)).collect();
         if let Some((stays, every)) = self.comes {

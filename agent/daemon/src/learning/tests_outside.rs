@@ -12,8 +12,8 @@ use ccplane_core::{Companion, Core};
 use ccplane_learn::{Architecture, Policy};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_quantize::Mlp;
-use ccplane_runner::sim::{OwnPath, Simulation, SimulationFlow, run_beside};
-use ccplane_sim::{Source, Stack};
+use ccplane_runner::sim::{Simulation, SimulationFlow, run_beside};
+use ccplane_sim::Source;
 use ccplane_snapshot::Snapshot;
 use std::collections::VecDeque;
 use std::fs::Permissions;
@@ -175,15 +175,7 @@ impl Companion for Process {
 fn play(loss_ppm: u32, flows: usize, seconds: u64, script: Vec<(u64, Act)>) -> Played {
     let capacity = Capacity::Rate { bit_per_s: 20_000_000 };
     let link = LinkConfig { loss_ppm, ..LinkConfig::new(capacity, DELAY_US * 1000, QueueLimit::Packets(50)) };
-    let flow = SimulationFlow {
-        algorithm: NAME.to_owned(),
-        link: 0,
-        source: Source::Bulk,
-        start_us: 0,
-        stop_us: None,
-        own: OwnPath::default(),
-        stack: Stack::default(),
-    };
+    let flow = SimulationFlow::new(NAME, Source::Bulk, 0, None);
     let simulation = Simulation {
         links: vec![link],
         flows: vec![flow; flows],

@@ -42,6 +42,14 @@ fn sample(flow: u64, delivered: u64) -> LoopSample {
     }
 }
 
+/// The text of all that there is once a loop has turned and a flow was sampled.
+fn exported() -> String {
+    let (mut sampler, of_loop) = sampler();
+    of_loop.turned(0, Some(std::time::Duration::from_micros(20)));
+    sampler.add(&[Some(sample(1, 100))]);
+    sampler.text().unwrap()
+}
+
 fn has(text: &str, line: &str) {
     assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
 }
@@ -99,12 +107,9 @@ fn names(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
-    let (mut sampler, of_loop) = sampler();
-    of_loop.turned(0, Some(std::time::Duration::from_micros(20)));
-    sampler.add(&[Some(sample(1, 100))]);
-    let text = sampler.text().unwrap();
+    let text = exported();
     let samples: String = text.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n");
-    let exported = names(&samples);
+    let there = names(&samples);
 
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut queries = Vec::new();
@@ -112,7 +117,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(queries.len() > 10, "{queries:?}");
     for query in &queries {
         let asked = names(query);
-        assert!(!asked.is_empty() && asked.is_subset(&exported), "{query}: {asked:?} of {exported:?}");
+        assert!(!asked.is_empty() && asked.is_subset(&there), "{query}: {asked:?} of {there:?}");
         // Of several agents, those that are chosen.
         let chosen = query.matches("{instance=~\"$instance\"").count();
         assert_eq!(chosen, query.matches("ccplane_").count(), "{query}");
@@ -164,10 +169,7 @@ fn requests_are_read_strictly() {
 /// Packages install alerts beside the dashboard.
 #[test]
 fn alerts_name_metrics_that_there_are() {
-    let (mut sampler, of_loop) = sampler();
-    of_loop.turned(1, Some(std::time::Duration::from_micros(5)));
-    sampler.add(&[Some(sample(1, 100))]);
-    let text = sampler.text().unwrap();
+    let text = exported();
     let there: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let rules = include_str!("../../../packaging/prometheus-rules.yml");

@@ -25,6 +25,15 @@ impl Lab {
         Lab::with(Rules::all("ccp-reno"))
     }
 
+    /// A flow whose start a reader hears.
+    fn heard() -> (Lab, Subscription) {
+        let mut lab = Lab::new();
+        let (subscriber, subscription) = channel(&Filter::default(), lab.now_us);
+        assert!(lab.taps.subscribe(subscriber));
+        lab.start();
+        (lab, subscription)
+    }
+
     fn with(rules: Rules) -> Lab {
         let catalog = Catalog::new(ccplane_algs::all(), 1).unwrap();
         let mut core = Core::new(catalog, rules, Config::default()).unwrap();
@@ -86,10 +95,7 @@ fn named(records: &[Value]) -> Vec<&str> {
 
 #[test]
 fn a_flows_life_in_order() {
-    let mut lab = Lab::new();
-    let (subscriber, mut subscription) = channel(&Filter::default(), lab.now_us);
-    assert!(lab.taps.subscribe(subscriber));
-    lab.start();
+    let (mut lab, mut subscription) = Lab::heard();
     lab.report(1);
     lab.fake.flows.get_mut(&FLOW).unwrap().transport.lost = 2;
     lab.turn(vec![]);
@@ -175,10 +181,7 @@ fn other_flows_and_datapaths_are_not_told() {
 
 #[test]
 fn what_a_slow_reader_misses_is_counted() {
-    let mut lab = Lab::new();
-    let (subscriber, mut subscription) = channel(&Filter::default(), lab.now_us);
-    assert!(lab.taps.subscribe(subscriber));
-    lab.start();
+    let (mut lab, mut subscription) = Lab::heard();
     for _ in 0..10 {
         lab.report(1000);
     }

@@ -79,6 +79,9 @@ fn way(error: &PolicyError) -> u64 {
     hasher.finish() ^ shape(error)
 }
 
+/// Tokens of the headers of files of tensors.
+const TENSORS: [&str; 5] = ["{", "}", "\"", "[0,4]", "\"dtype\":\"F32\""];
+
 #[test]
 fn policies_counted() {
     let [policy, deep, asked] = [
@@ -88,11 +91,6 @@ fn policies_counted() {
     ]
     .map(|policy| policy.to_bytes().unwrap());
     let tokens = [
-        "{",
-        "}",
-        "\"",
-        "[0,4]",
-        "\"dtype\":\"F32\"",
         "\"shape\":",
         "\"data_offsets\":",
         "actor.0.weight",
@@ -105,8 +103,10 @@ fn policies_counted() {
         "null",
         "relu",
     ];
-    let target =
-        Fuzz::new("policy", env!("CARGO_MANIFEST_DIR")).seeds([&policy, &deep, &asked]).tokens(tokens);
+    let target = Fuzz::new("policy", env!("CARGO_MANIFEST_DIR"))
+        .seeds([&policy, &deep, &asked])
+        .tokens(TENSORS)
+        .tokens(tokens);
     let longest = deep.len().max(asked.len());
     target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(2_000).run(|bytes| {
         match Policy::from_bytes(bytes) {
@@ -124,21 +124,13 @@ fn policies_counted() {
 fn checkpoints_counted() {
     let seeds = [crate::toys::policy(1, &[1], None), crate::toys::policy(2, &[2], None)]
         .map(|policy| checkpoint(&policy).to_bytes().unwrap());
-    let tokens = [
-        "{",
-        "}",
-        "\"",
-        "[0,4]",
-        "\"dtype\":\"F32\"",
-        "\"shape\":[1]",
-        "\"data_offsets\":",
-        "actor.0.weight",
-        "log_std",
-        "null",
-        "\\\"updates\\\":",
-    ];
+    let tokens =
+        ["\"shape\":[1]", "\"data_offsets\":", "actor.0.weight", "log_std", "null", "\\\"updates\\\":"];
     let longest = seeds[0].len().max(seeds[1].len());
-    let target = Fuzz::new("learner-checkpoint", env!("CARGO_MANIFEST_DIR")).seeds(&seeds).tokens(tokens);
+    let target = Fuzz::new("learner-checkpoint", env!("CARGO_MANIFEST_DIR"))
+        .seeds(&seeds)
+        .tokens(TENSORS)
+        .tokens(tokens);
     target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(1_000).run(|bytes| {
         match Checkpoint::from_bytes(bytes) {
             Ok(checkpoint) => {

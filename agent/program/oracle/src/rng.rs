@@ -1,20 +1,19 @@
 //! Randomness from a seed.
 
-/// splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+use ccplane_testing::fuzz::Draw;
+
+/// Random numbers, in the ways that programs and acknowledgements are drawn.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Draw);
 
 impl Rng {
     /// The generator of this seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(Draw::new(seed))
     }
     /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
     /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {

@@ -225,14 +225,19 @@ fn is_listed_as_portus(diagnostic: &Diagnostic) -> bool {
     is_listed(diagnostic) && !matches!(diagnostic.problem, Problem::NeverRead { .. })
 }
 
+/// A program in portus's dialect, changed in places.
+fn mutated(seed: u64) -> String {
+    let rng = &mut Rng::new(seed ^ 0xacce);
+    let source = program(rng, Dialect::Portus);
+    mutate(rng, &source)
+}
+
 /// `prog check --as-portus` takes what portus takes, as the same bytes, or refuses it for what is listed, which unread locals are not.
 #[test]
 fn as_portus_takes_what_portus_takes() {
     let (mut taken, mut taken_so_alone, mut refused) = (0, 0, 0);
     for seed in 0..cases(6000) {
-        let rng = &mut Rng::new(seed ^ 0xacce);
-        let source = program(rng, Dialect::Portus);
-        let source = mutate(rng, &source);
+        let source = mutated(seed);
         let Verdict::Bytes(theirs) = portus(&source) else { continue };
         let program = match compile_as_portus(&source) {
             Ok(program) => program,
@@ -260,9 +265,7 @@ fn as_portus_takes_what_portus_takes() {
 fn what_portus_accepts_we_accept_or_refuse_as_listed() {
     let (mut both, mut stricter, mut wider) = (0, 0, 0);
     for seed in 0..cases(6000) {
-        let rng = &mut Rng::new(seed ^ 0xacce);
-        let source = program(rng, Dialect::Portus);
-        let source = mutate(rng, &source);
+        let source = mutated(seed);
         match (portus(&source), compile(&source)) {
             (Verdict::Bytes(theirs), Ok(program)) => {
                 both += 1;

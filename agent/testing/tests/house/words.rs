@@ -140,6 +140,16 @@ pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
+/// Visits of items that have a visibility and a name.
+macro_rules! named_items {
+    ($ast:lifetime: $($visit:ident $item:ident,)*) => {
+        $(fn $visit(&mut self, item: &$ast syn::$item) {
+            self.item(Some(&item.vis), &item.attrs, &item.ident);
+            visit::$visit(self, item);
+        })*
+    };
+}
+
 impl<'ast> Visit<'ast> for Reader {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         // A module in a file of its own has its comment there.
@@ -157,29 +167,14 @@ impl<'ast> Visit<'ast> for Reader {
         self.item(Some(&item.vis), &item.attrs, &item.sig.ident);
         visit::visit_item_fn(self, item);
     }
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_struct(self, item);
-    }
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_enum(self, item);
-    }
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_trait(self, item);
-    }
-    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_const(self, item);
-    }
-    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_static(self, item);
-    }
-    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
-        self.item(Some(&item.vis), &item.attrs, &item.ident);
-        visit::visit_item_type(self, item);
+    named_items! {
+        'ast:
+        visit_item_struct ItemStruct,
+        visit_item_enum ItemEnum,
+        visit_item_trait ItemTrait,
+        visit_item_const ItemConst,
+        visit_item_static ItemStatic,
+        visit_item_type ItemType,
     }
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
         self.item(None, &item.attrs, &item.sig.ident);

@@ -4,6 +4,20 @@ use ccplane_contract::{FlowId, ProgramUid};
 use ccplane_wire::v1::{self, AddrOrder, Bytecode, Endpoint, Event, Field, Index, Inst, Op, Reg, Special};
 use ccplane_wire::{EncodeError, Out, SliceOut, v2};
 
+/// Encodes messages of v1, which have to give the golden bytes, and parses each from them.
+macro_rules! v1_both_ways {
+    ($direction:ident, $goldens:expr, $expected:expr) => {
+        assert_eq!($goldens.len(), $expected.len());
+        for (golden, msg) in $goldens.iter().zip(&$expected) {
+            let mut bytes = Vec::new();
+            msg.encode(&mut bytes).unwrap();
+            assert_eq!(&bytes, golden, "{msg:?}");
+            let parsed: Vec<_> = v1::$direction::parse_all(golden).collect();
+            assert_eq!(parsed, [Ok(msg.clone())]);
+        }
+    };
+}
+
 #[test]
 fn v1_messages_to_the_agent() {
     let goldens = crate::support::v1_to_agent();
@@ -23,14 +37,7 @@ fn v1_messages_to_the_agent() {
         v1::ToAgent::Measure(measure),
         v1::ToAgent::Close { sid: 1 },
     ];
-    assert_eq!(goldens.len(), expected.len());
-    for (golden, msg) in goldens.iter().zip(&expected) {
-        let mut bytes = Vec::new();
-        msg.encode(&mut bytes).unwrap();
-        assert_eq!(&bytes, golden, "{msg:?}");
-        let parsed: Vec<_> = v1::ToAgent::parse_all(golden).collect();
-        assert_eq!(parsed, [Ok(msg.clone())]);
-    }
+    v1_both_ways!(ToAgent, goldens, expected);
     let datagram = goldens.concat();
     let all: Vec<_> = v1::ToAgent::parse_all(&datagram).map(Result::unwrap).collect();
     assert_eq!(all, expected, "several messages in one datagram");
@@ -64,14 +71,7 @@ fn v1_messages_to_the_datapath() {
         v1::ToDatapath::Update(v1::Update { sid: 1, fields: (&set).into() }),
         v1::ToDatapath::ChangeProg(v1::ChangeProg { sid: 1, program_uid: 7, fields: (&change).into() }),
     ];
-    assert_eq!(goldens.len(), expected.len());
-    for (golden, msg) in goldens.iter().zip(&expected) {
-        let mut bytes = Vec::new();
-        msg.encode(&mut bytes).unwrap();
-        assert_eq!(&bytes, golden, "{msg:?}");
-        let parsed: Vec<_> = v1::ToDatapath::parse_all(golden).collect();
-        assert_eq!(parsed, [Ok(msg.clone())]);
-    }
+    v1_both_ways!(ToDatapath, goldens, expected);
 }
 
 #[test]

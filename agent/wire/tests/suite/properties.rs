@@ -17,33 +17,27 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-fn v1_agent_round_trip(msg: &v1::ToAgent<'_>) {
-    let mut bytes = Vec::new();
-    msg.encode(&mut bytes).unwrap();
-    assert_eq!(v1::ToAgent::parse_all(&bytes).collect::<Vec<_>>(), [Ok(msg.clone())]);
+/// Writes a function for either version: a message in one direction is read as it was written.
+macro_rules! round_trips {
+    ($v1:ident $v2:ident $direction:ident) => {
+        fn $v1(msg: &v1::$direction<'_>) {
+            let mut bytes = Vec::new();
+            msg.encode(&mut bytes).unwrap();
+            assert_eq!(v1::$direction::parse_all(&bytes).collect::<Vec<_>>(), [Ok(msg.clone())]);
+        }
+
+        fn $v2(msg: &v2::$direction<'_>, request: u32) {
+            let mut bytes = Vec::new();
+            msg.encode(request, &mut bytes).unwrap();
+            let frame = v2::frames(&bytes).next().unwrap().unwrap();
+            assert_eq!(frame.request, request);
+            assert_eq!(v2::$direction::parse(frame), Ok(Some(msg.clone())));
+        }
+    };
 }
 
-fn v1_datapath_round_trip(msg: &v1::ToDatapath<'_>) {
-    let mut bytes = Vec::new();
-    msg.encode(&mut bytes).unwrap();
-    assert_eq!(v1::ToDatapath::parse_all(&bytes).collect::<Vec<_>>(), [Ok(msg.clone())]);
-}
-
-fn v2_agent_round_trip(msg: &v2::ToAgent<'_>, request: u32) {
-    let mut bytes = Vec::new();
-    msg.encode(request, &mut bytes).unwrap();
-    let frame = v2::frames(&bytes).next().unwrap().unwrap();
-    assert_eq!(frame.request, request);
-    assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg.clone())));
-}
-
-fn v2_datapath_round_trip(msg: &v2::ToDatapath<'_>, request: u32) {
-    let mut bytes = Vec::new();
-    msg.encode(request, &mut bytes).unwrap();
-    let frame = v2::frames(&bytes).next().unwrap().unwrap();
-    assert_eq!(frame.request, request);
-    assert_eq!(v2::ToDatapath::parse(frame), Ok(Some(msg.clone())));
-}
+round_trips!(v1_agent_round_trip v2_agent_round_trip ToAgent);
+round_trips!(v1_datapath_round_trip v2_datapath_round_trip ToDatapath);
 
 fn index<const LIMIT: u8>() -> impl Strategy<Value = Index<LIMIT>> {
     (0..LIMIT).prop_map(|i| Index::new(i).unwrap())

@@ -41,6 +41,16 @@ pub fn starts(algorithm: &'static str, flows: u64, apart_us: u64) -> Vec<Start> 
     (0..flows).map(|n| Start { algorithm, at_us: n * apart_us }).collect()
 }
 
+/// Flows of one algorithm that start a second apart on a link; what is seen of them from `from_us` to the end of a minute.
+pub fn own_kind(algorithm: &'static str, (flows, mbit, rtt_ms): (u64, u64, u64), from_us: u64) -> Seen {
+    let link = Link { mbit, rtt_ms, queue_packets: 400 };
+    let mut lab = Lab::new(link, &starts(algorithm, flows, S));
+    lab.run_until(from_us);
+    let seen = lab.run_until(60 * S);
+    eprintln!("{flows} of {algorithm}, {mbit} Mb/s: {seen:?}, Jain {:.4}", seen.jain());
+    seen
+}
+
 pub struct Lab {
     pub sim: SimDatapath,
     pub core: Core,

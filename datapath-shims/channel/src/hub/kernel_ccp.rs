@@ -5,15 +5,15 @@
 //! one message a read(2) and takes one a write(2); it cannot be waited for.
 
 use super::carrier::Carrier;
-use super::socket::SendError;
+use super::socket::{SendError, sender_uid};
 use crate::may_speak;
 use ccplane_wire::List;
 use ccplane_wire::v1::{ToDatapath, Update};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType,
-    UnixCredentials, bind, getsockname, recvmsg, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, UnixCredentials, bind,
+    getsockname, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -174,12 +174,7 @@ fn receive_netlink(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Brought> {
             Err(Errno::ENOBUFS) => return Ok(Brought::Rejected),
             Err(errno) => return Err(errno.into()),
         };
-        let uid = received.cmsgs().ok().and_then(|mut all| {
-            all.find_map(|c| match c {
-                ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.uid()),
-                _ => None,
-            })
-        });
+        let uid = sender_uid(received.cmsgs());
         let is_whole = !received.flags.contains(MsgFlags::MSG_TRUNC);
         (received.bytes, uid, received.address.map(|from| from.pid()), is_whole)
     };

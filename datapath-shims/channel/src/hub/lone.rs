@@ -1,6 +1,6 @@
 //! A datapath with a carrier of its own, which shares the hub's protocol and nothing else.
 
-use ccplane_contract::{Datapath, FlowStats, Forward};
+use ccplane_contract::{FlowStats, Forward};
 use ccplane_wire::DecodeError;
 
 use super::HubOptions;
@@ -73,11 +73,5 @@ impl LonePeer {
 }
 
 impl Forward for LonePeer {
-    fn inner(&self) -> &dyn Datapath {
-        &self.0
-    }
-
-    fn inner_mut(&mut self) -> &mut dyn Datapath {
-        &mut self.0
-    }
+    ccplane_contract::forward_to!(0);
 }

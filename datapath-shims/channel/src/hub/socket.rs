@@ -6,7 +6,7 @@ use ccplane_files::{LockFile, Others, SocketError, SocketName};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr,
+    CmsgIterator, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr,
     UnixCredentials, connect, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
@@ -132,12 +132,7 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        let uid = received.cmsgs().ok().and_then(|mut all| {
-            all.find_map(|c| match c {
-                ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.uid()),
-                _ => None,
-            })
-        });
+        let uid = sender_uid(received.cmsgs());
         // The kernel gives an unbound sender's address no length at all, on which UnixAddr's accessors panic.
         let named = |a: &UnixAddr| a.len() as usize > std::mem::offset_of!(libc::sockaddr_un, sun_path);
         Ok(match (uid, received.address.filter(named)) {
@@ -183,4 +178,12 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The user whose process sent what came with these messages.
+pub(super) fn sender_uid(messages: nix::Result<CmsgIterator<'_>>) -> Option<libc::uid_t> {
+    messages.ok()?.find_map(|message| match message {
+        ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.uid()),
+        _ => None,
+    })
 }

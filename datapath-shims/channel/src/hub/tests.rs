@@ -31,6 +31,24 @@ impl World {
         World { dir, hub, changes: Vec::new() }
     }
 
+    /// A hub that a datapath of libccp has joined by these messages.
+    fn libccp(said: &[v1::ToAgent<'_>]) -> (World, UnixDatagram, PeerId) {
+        let mut world = World::new(4);
+        let datapath = world.datapath("dp");
+        said.iter().for_each(|message| send_v1(&datapath, message));
+        let id = world.joined();
+        (world, datapath, id)
+    }
+
+    /// A hub that a datapath of these minor versions has joined.
+    fn greeted(minors: std::ops::RangeInclusive<u8>) -> (World, UnixDatagram, PeerId) {
+        let mut world = World::new(4);
+        let datapath = world.datapath("dp");
+        send_v2(&datapath, &hello(minors), 0);
+        let id = world.joined();
+        (world, datapath, id)
+    }
+
     fn hub_path(&self) -> PathBuf {
         self.dir.path().join("ccp.sock")
     }
@@ -165,11 +183,7 @@ fn inbox_v2(at: &UnixDatagram) -> Vec<(u32, String)> {
 
 #[test]
 fn a_libccp_flow_is_steered_from_create_to_close() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &v1::ToAgent::Ready { id: 0 });
-    send_v1(&datapath, &create(1));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[v1::ToAgent::Ready { id: 0 }, create(1)]);
     let flow = FlowId(1);
     assert_eq!(world.events(id), [Event::Created { flow, info: info() }]);
 
@@ -204,11 +218,7 @@ fn a_libccp_flow_is_steered_from_create_to_close() {
 
 #[test]
 fn what_libccp_cannot_hold_or_run_is_refused() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &v1::ToAgent::Ready { id: 0 });
-    send_v1(&datapath, &create(1));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[v1::ToAgent::Ready { id: 0 }, create(1)]);
     let peer = world.hub.peer(id).unwrap();
     let negative = ccplane_program::compile("(def (Report (x 0))) (when true (:= Report.x -5))").unwrap();
     assert!(matches!(peer.install(ProgramUid(1), &negative), Err(DatapathError::Unsupported { .. })));
@@ -251,11 +261,7 @@ fn what_libccp_cannot_hold_or_run_is_refused() {
 #[test]
 fn a_program_that_is_not_held_is_noticed() {
     const SECOND: u64 = 1_000_000;
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &v1::ToAgent::Ready { id: 0 });
-    send_v1(&datapath, &create(1));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[v1::ToAgent::Ready { id: 0 }, create(1)]);
     let (flow, uid) = (FlowId(1), ProgramUid(5));
     let peer = world.hub.peer(id).unwrap();
     peer.install(uid, &ccplane_program::compile(PROGRAM).unwrap()).unwrap();
@@ -299,12 +305,9 @@ fn a_program_that_is_not_held_is_noticed() {
 /// A flow gets its program and fields again when the table is written anew, since its place is another one.
 #[test]
 fn a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
     let program = ccplane_program::compile(PROGRAM).unwrap();
     let wire_uid = super::v1::wire_uid(ccplane_program::stock::lower(&program).unwrap().bytes());
-    send_v1(&datapath, &measure(3, wire_uid, &[1]));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[measure(3, wire_uid, &[1])]);
     let gain = Field::Reg(program.reg("gain").unwrap());
     let peer = world.hub.peer(id).unwrap();
     peer.install(ProgramUid(1), &program).unwrap();
@@ -333,10 +336,7 @@ fn a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew() {
 /// A new flow is the first that a restarted agent hears of: it waits until the flows that run have been heard.
 #[test]
 fn running_flows_are_heard_before_programs_are_written() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &create(5));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[create(5)]);
     world.events(id);
     let program = ccplane_program::compile(PROGRAM).unwrap();
     let peer = world.hub.peer(id).unwrap();
@@ -365,10 +365,7 @@ fn running_flows_are_heard_before_programs_are_written() {
 /// Numbers that a datapath makes up cost no more than so many messages.
 #[test]
 fn a_high_number_has_few_others_asked() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &create(u32::MAX));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[create(u32::MAX)]);
     let peer = world.hub.peer(id).unwrap();
     peer.install(ProgramUid(1), &ccplane_program::compile(PROGRAM).unwrap()).unwrap();
     peer.set_program(FlowId(1), ProgramUid(1), &[]).unwrap();
@@ -384,10 +381,7 @@ fn a_high_number_has_few_others_asked() {
 /// The agent was restarted: the datapath knows nothing of it and goes on reporting.
 #[test]
 fn a_running_libccp_flow_is_taken_over() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &measure(3, 4242, &[1, 2]));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[measure(3, 4242, &[1, 2])]);
     let flow = FlowId(1);
     assert!(matches!(world.events(id)[..], [Event::Created { flow: f, .. }] if f == flow));
     let peer = world.hub.peer(id).unwrap();
@@ -400,10 +394,7 @@ fn a_running_libccp_flow_is_taken_over() {
 
 #[test]
 fn a_datapath_that_vanishes_closes_its_flows() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &create(1));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[create(1)]);
     world.events(id);
     drop(datapath);
     world.hub.peer(id).unwrap().heartbeat();
@@ -415,10 +406,7 @@ fn a_datapath_that_vanishes_closes_its_flows() {
 
 #[test]
 fn a_v2_datapath_from_hello_to_farewell() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v2(&datapath, &hello(0..=9), 0);
-    let id = world.joined();
+    let (mut world, datapath, id) = World::greeted(0..=9);
     let welcome = inbox_v2(&datapath);
     assert!(welcome[0].1.contains("heartbeat_timeout_ms: 500, session: 9"), "{welcome:?}");
     let peer = world.hub.peer(id).unwrap();
@@ -500,10 +488,7 @@ fn what_flows_start_with_is_said_to_those_who_understand_it() {
 /// A flow has the name that was said right before its start, and no other one.
 #[test]
 fn the_name_that_a_flow_asks_for_comes_before_its_start() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v2(&datapath, &hello(0..=9), 0);
-    let id = world.joined();
+    let (mut world, datapath, id) = World::greeted(0..=9);
     let [asks, silent, other] = [1, 2, 3].map(FlowId);
     send_v2(&datapath, &v2::ToAgent::Requested { flow: asks, name: "vegas" }, 0);
     send_v2(&datapath, &v2::ToAgent::Created { flow: asks, info: info() }, 0);
@@ -521,10 +506,7 @@ fn the_name_that_a_flow_asks_for_comes_before_its_start() {
 /// A flow that started after the datapath listed its flows is not closed by that older list.
 #[test]
 fn a_flow_that_has_just_started_outlives_events_that_were_dropped() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v2(&datapath, &hello(0..=9), 0);
-    let id = world.joined();
+    let (mut world, datapath, id) = World::greeted(0..=9);
     let (before, after, ended) = (FlowId(1), FlowId(2), FlowId(3));
     send_v2(&datapath, &v2::ToAgent::Created { flow: before, info: info() }, 0);
     send_v2(&datapath, &v2::ToAgent::Created { flow: ended, info: info() }, 0);
@@ -646,10 +628,7 @@ fn every_flow_of_a_burst_gets_its_program() {
 
 #[test]
 fn every_flow_of_a_v2_burst_gets_its_program() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v2(&datapath, &hello(0..=0), 0);
-    let id = world.joined();
+    let (mut world, datapath, id) = World::greeted(0..=0);
     assert_eq!(inbox_v2(&datapath).len(), 1, "WELCOME");
     for flow in 1..=BURST {
         send_v2(&datapath, &v2::ToAgent::Created { flow: FlowId(flow.into()), info: info() }, 0);
@@ -670,10 +649,7 @@ fn every_flow_of_a_v2_burst_gets_its_program() {
 /// Commands that wait keep their order and are bounded; a message that its next one makes up for does not wait.
 #[test]
 fn what_waits_is_bounded_and_keeps_its_order() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v2(&datapath, &hello(0..=0), 0);
-    let id = world.joined();
+    let (mut world, datapath, id) = World::greeted(0..=0);
     let flow = FlowId(1);
     send_v2(&datapath, &v2::ToAgent::Created { flow, info: info() }, 0);
     world.receive();
@@ -704,10 +680,7 @@ fn what_waits_is_bounded_and_keeps_its_order() {
 /// Garbage of every length, alone and after a good header, is counted and changes nothing.
 #[test]
 fn garbage_is_counted() {
-    let mut world = World::new(4);
-    let datapath = world.datapath("dp");
-    send_v1(&datapath, &create(1));
-    let id = world.joined();
+    let (mut world, datapath, id) = World::libccp(&[create(1)]);
     world.events(id);
     let mut sent = 0;
     let mut state = 1_u64;

@@ -3,8 +3,8 @@
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
 //! `cargo bolero test -p ccplane-channel --test suite fuzz_hub::rings_of_a_datapath` runs it guided by coverage.
 
-use crate::common::{info, toy};
-use ccplane_channel::hub::{Change, Hub, HubOptions, PeerId};
+use crate::common::{hub, info, toy};
+use ccplane_channel::hub::{Change, Hub, PeerId};
 use ccplane_channel::ring::{Writer, words_of};
 use ccplane_channel::{Clock, RING_BYTES, ServeOptions, Served, SharedWords, Wake};
 use ccplane_contract::fake::FakeDatapath;
@@ -18,7 +18,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// A datapath that writes what it likes.
 struct Rogue {
@@ -39,11 +38,8 @@ struct World {
 impl World {
     fn new() -> World {
         let dir = tempfile::tempdir().unwrap();
-        let heartbeat_timeout = Duration::from_millis(500);
-        let options =
-            HubOptions { max_peers: 8, heartbeat_timeout, session: 1, rings: true, wake: Wake::Sleep };
         let path = dir.path().join("ccp.sock");
-        let mut hub = Hub::bind(&path, options).unwrap();
+        let mut hub = hub(&path, Wake::Sleep);
         let (mut served, mut toy) = (Served::connect(&path, ServeOptions::new("good").unwrap()), toy());
         served.turn(&mut toy, 0);
         let mut changes = Vec::new();

@@ -1,9 +1,7 @@
 //! A hub's rings, as a dispatcher on another thread looks at them.
 
-use std::time::Duration;
-
-use crate::common::{info, toy};
-use ccplane_channel::hub::{Change, Hub, HubOptions};
+use crate::common::{hub, info, toy};
+use ccplane_channel::hub::Change;
 use ccplane_channel::{ServeOptions, Served, Wake};
 use ccplane_contract::FlowId;
 use ccplane_testing::wait_until;
@@ -11,11 +9,8 @@ use ccplane_testing::wait_until;
 #[test]
 fn glances_follow_the_rings_of_a_hub() {
     let dir = tempfile::tempdir().unwrap();
-    let heartbeat_timeout = Duration::from_millis(500);
-    let options =
-        HubOptions { max_peers: 8, heartbeat_timeout, session: 1, rings: true, wake: Wake::Dispatch };
     let path = dir.path().join("ccp.sock");
-    let mut hub = Hub::bind(&path, options).unwrap();
+    let mut hub = hub(&path, Wake::Dispatch);
     assert!(hub.rings_changed());
     assert!(hub.glances().is_empty() && !hub.rings_changed() && !hub.show());
 

@@ -104,21 +104,24 @@ fn a_writer_that_is_killed_leaves_whole_records() {
     }
 }
 
-#[test]
-fn half_a_record_is_not_there() {
+/// A reader that has read the one whole record of a writer of this kind.
+fn after_one(how: &str) -> (Reader, Record) {
     let (file, mut reader) = shared();
-    writer(&file, "half").0.wait().unwrap();
+    writer(&file, how).0.wait().unwrap();
     let mut into = Record::default();
     assert!(reader.read(&mut into).unwrap());
     assert_eq!(into.bytes(), record(0));
+    (reader, into)
+}
+
+#[test]
+fn half_a_record_is_not_there() {
+    let (mut reader, mut into) = after_one("half");
     assert_eq!(reader.read(&mut into), Ok(false));
 }
 
 #[test]
 fn the_mark_of_another_line_ends_the_ring() {
-    let (file, mut reader) = shared();
-    writer(&file, "astray").0.wait().unwrap();
-    let mut into = Record::default();
-    assert!(reader.read(&mut into).unwrap());
+    let (mut reader, mut into) = after_one("astray");
     assert_eq!(reader.read(&mut into), Err(ReadError::Position { found: NUMBER + 1, head: NUMBER }));
 }

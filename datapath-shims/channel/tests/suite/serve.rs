@@ -25,6 +25,13 @@ fn install(uid: u32) -> ToDatapath<'static> {
     ToDatapath::Install { uid: ProgramUid(uid), program: compile(PROGRAM).unwrap() }
 }
 
+/// An agent that has taken a datapath on.
+fn taken_on(transport: Transport) -> (Agent, FakeDatapath) {
+    let (mut agent, mut toy) = (Agent::new(transport), toy());
+    agent.connect(&mut toy);
+    (agent, toy)
+}
+
 /// Turns until nothing more is to be done; what the agent hears.
 fn settle(agent: &mut Agent, toy: &mut FakeDatapath) -> Vec<(u32, String)> {
     let mut received = Vec::new();
@@ -44,8 +51,7 @@ fn starts(received: &[(u32, String)], expected: &[(u32, &str)]) {
 #[test]
 fn commands_are_done_and_answered() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         assert_eq!(agent.served.has_ring(), transport == Transport::Ring);
         toy.start(FlowId(7), info());
         agent.say(&install(1), 1);
@@ -82,8 +88,7 @@ fn commands_are_done_and_answered() {
 #[test]
 fn slots_are_pushed_to_and_listed() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         let shape = Shape::new(Bits::W16, &[54, 64, 60, 1]).unwrap();
         let [one, two] = [1, 2].map(|uid| images::idle(&shape, uid));
         assert!(one.len() * 8 > 30_000, "nearly the largest");
@@ -145,8 +150,7 @@ fn a_busy_slot_is_tried_again() {
 #[test]
 fn an_agent_that_does_not_read_holds_nobody_up() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         let total = 40_000;
         toy.events = (1..=total).map(|seq| report(FlowId(1), seq)).collect();
         let start = Instant::now();
@@ -183,8 +187,7 @@ fn an_agent_that_does_not_read_holds_nobody_up() {
 #[test]
 fn the_next_agent_finds_what_is_there() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         toy.start(FlowId(7), info());
         let shape = Shape::new(Bits::W8, &[2, 1]).unwrap();
         agent.say(&ToDatapath::DefineSlot { slot: 0, shape }, 0);
@@ -297,8 +300,7 @@ fn the_reason_for_which_nobody_serves_is_known() {
 #[test]
 fn garbage_ends_the_conversation() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         toy.start(FlowId(7), info());
         agent.say_bytes(b"CCPL\x02\x01garbage");
         assert!(!agent.turn(&mut toy).connected);
@@ -374,8 +376,7 @@ fn an_agent_that_dies_is_missed_in_time() {
 #[test]
 fn an_agents_last_words_are_heard() {
     for transport in BOTH {
-        let (mut agent, mut toy) = (Agent::new(transport), toy());
-        agent.connect(&mut toy);
+        let (mut agent, mut toy) = taken_on(transport);
         toy.start(FlowId(7), info()).program = Some(ProgramUid(1));
         settle(&mut agent, &mut toy);
         agent.say(&ToDatapath::Bye { reason: ByeReason::Stopping, text: "" }, 0);

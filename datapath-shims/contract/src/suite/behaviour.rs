@@ -9,6 +9,8 @@ use crate::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, Prog
 use ccplane_program::compile;
 use ccplane_program::ir::Program;
 use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A datapath under test, with traffic at hand. At least one flow must fit, and at least two programs.
 pub trait Harness {
@@ -28,6 +30,52 @@ pub trait Harness {
     fn pass(&mut self, us: u64);
     /// The datapath's heartbeat timeout, microseconds.
     fn heartbeat_timeout_us(&self) -> u64;
+}
+
+/// A harness of a datapath that carries real flows in real time.
+pub struct RealFlows<D, F, L> {
+    // Dropped in this order: the flows end before the datapath and the link go.
+    flows: Vec<F>,
+    datapath: D,
+    lab: L,
+    start: fn(&L) -> F,
+    local: fn(&F) -> SocketAddr,
+    heartbeat_timeout: Duration,
+}
+
+impl<D: Datapath, F, L> RealFlows<D, F, L> {
+    /// A harness whose flows are started in its lab by `start`, and end when they are dropped; `local` tells their own addresses.
+    pub fn new(
+        datapath: D,
+        lab: L,
+        heartbeat_timeout: Duration,
+        start: fn(&L) -> F,
+        local: fn(&F) -> SocketAddr,
+    ) -> RealFlows<D, F, L> {
+        RealFlows { flows: Vec::new(), datapath, lab, start, local, heartbeat_timeout }
+    }
+}
+
+impl<D: Datapath, F, L> Harness for RealFlows<D, F, L> {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        &mut self.datapath
+    }
+    fn start_flow(&mut self) -> Result<(), HarnessError> {
+        self.flows.push((self.start)(&self.lab));
+        Ok(())
+    }
+    fn stop_flow(&mut self, flow: FlowId) -> Result<(), HarnessError> {
+        let listed = self.datapath.flows();
+        let local = listed.iter().find(|f| f.flow == flow).ok_or("no such flow")?.info.local;
+        self.flows.retain(|f| (self.local)(f) != local);
+        Ok(())
+    }
+    fn pass(&mut self, us: u64) {
+        std::thread::sleep(Duration::from_micros(us));
+    }
+    fn heartbeat_timeout_us(&self) -> u64 {
+        self.heartbeat_timeout.as_micros() as u64
+    }
 }
 
 /// The error of a harness that could not set up or run a case.
@@ -132,6 +180,13 @@ struct Session {
 
 fn promise(kept: bool, what: &'static str, found: &dyn Debug) -> Outcome {
     if kept { Ok(()) } else { Err(Broken::Promise { what, found: format!("{found:?}") }) }
+}
+
+/// Checks the window that a flow shows, which is in segments, against one in bytes.
+fn window_is(stats: &FlowStats, bytes: u64, what: &'static str) -> Outcome {
+    let (segments, mss_bytes) = (stats.transport.snd_cwnd, stats.transport.mss_bytes);
+    let shown = u64::from(segments) * u64::from(mss_bytes);
+    promise(shown <= bytes && shown + u64::from(mss_bytes) > bytes, what, &(segments, mss_bytes))
 }
 
 fn must<T>(command: &'static str, result: Result<T, DatapathError>) -> Result<T, Broken> {
@@ -255,13 +310,7 @@ fn steered(s: &mut Session) -> Outcome {
     let stats = s.stats(flow)?;
     let steered = stats.mode == Mode::Program && stats.program == Some(A);
     promise(steered, "the program steers", &(stats.mode, stats.program))?;
-    let shown = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
-    let near = shown <= 50_000 && shown + u64::from(stats.transport.mss_bytes) > 50_000;
-    promise(
-        near,
-        "the window set is applied, rounded down to segments",
-        &(stats.transport.snd_cwnd, stats.transport.mss_bytes),
-    )?;
+    window_is(&stats, 50_000, "the window set is applied, rounded down to segments")?;
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 50_000);
     promise(exact, "the program sees the window to the byte", &s.reports[0].values)?;
     let dense = s.reports.iter().zip(1..).all(|(r, n)| r.seq == n);

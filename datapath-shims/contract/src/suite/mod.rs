@@ -31,7 +31,7 @@ pub use packets::{
     OutPacket, PacketDivergence, PacketExecutor, PacketStream, Steered, check_packets, conform_packets,
     reference,
 };
-pub use waiting::wait_for_event;
+pub use waiting::{report_in, wait_for_event};
 
 use ccplane_program::ir::Hook;
 use rand_chacha::ChaCha8Rng;

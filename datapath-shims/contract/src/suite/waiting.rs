@@ -1,6 +1,6 @@
 //! Waits for events of datapaths whose flows are live.
 
-use crate::{Datapath, Event};
+use crate::{Datapath, Event, FlowId, ProgramUid};
 use std::time::{Duration, Instant};
 
 /// Polls, with heartbeats, until `done` accepts an event; `wait` is called where there was none. Later events are left for the next
@@ -28,4 +28,14 @@ pub fn wait_for_event<D: Datapath, T>(
         }
     }
     panic!("no {what} within {patience:?}");
+}
+
+/// The number and values that an event reports, if it is a report of this flow by this program.
+pub fn report_in(event: &Event, of: FlowId, by: ProgramUid) -> Option<(u32, Vec<i64>)> {
+    match event {
+        Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
+            Some((*seq, values.to_vec()))
+        }
+        _ => None,
+    }
 }

@@ -220,10 +220,7 @@ fn a_tap_port_computes_checksums_itself() {
 
 /// Each mishap happens to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_port_that_was_down_goes_on() {
-        repeated(2, super::a_port_that_was_down_goes_on);
+    ccplane_testing::mishaps! {
+        2 a_port_that_was_down_goes_on,
     }
 }

@@ -49,27 +49,24 @@ fn missing_privileges_are_named() {
 }
 
 #[test]
-fn a_missing_driver_is_named_with_its_package() {
-    let text = refused(&unprivileged(&["vdev:net_nonesuch"]));
-    assert!(text.contains("no driver net_nonesuch") && text.contains("librte-net-nonesuch"), "{text}");
-}
-
-#[test]
-fn a_device_that_is_not_there_is_named() {
-    let text = refused(&unprivileged(&["pci:0000:ff:1f.7"]));
-    assert!(text.contains("no port at PCI address 0000:ff:1f.7") && text.contains("vfio-pci"), "{text}");
-}
-
-#[test]
-fn more_queues_than_there_are_are_refused() {
-    let text = refused(&unprivileged(&["vdev:net_null", "--queues", "4096"]));
-    assert!(text.contains("queues, not 4096"), "{text}");
-}
-
-#[test]
-fn a_drivers_own_words_are_passed_on() {
-    let text = refused(&unprivileged(&["vdev:net_pcap,rx_pcap=/nonexistent.pcap"]));
-    assert!(text.contains("port vdev:net_pcap,rx_pcap=/nonexistent.pcap cannot be made"), "{text}");
+fn what_a_port_cannot_have_or_be_is_named() {
+    for (args, said) in [
+        // A driver, with its package.
+        (&["vdev:net_nonesuch"][..], &["no driver net_nonesuch", "librte-net-nonesuch"][..]),
+        // A device that is not there, and what it would have to be bound to.
+        (&["pci:0000:ff:1f.7"][..], &["no port at PCI address 0000:ff:1f.7", "vfio-pci"][..]),
+        (&["vdev:net_null", "--queues", "4096"][..], &["queues, not 4096"][..]),
+        // A driver's own words are passed on.
+        (
+            &["vdev:net_pcap,rx_pcap=/nonexistent.pcap"][..],
+            &["port vdev:net_pcap,rx_pcap=/nonexistent.pcap cannot be made"][..],
+        ),
+        // Addresses that contradict each other.
+        (&["vdev:net_null", "--gateway", "192.0.2.1"][..], &["gateway 192.0.2.1 is in none"][..]),
+    ] {
+        let text = refused(&unprivileged(args));
+        assert!(said.iter().all(|words| text.contains(words)), "{args:?}: {text}");
+    }
 }
 
 #[test]
@@ -82,12 +79,6 @@ fn missing_hugepages_are_told() {
         text.contains(&said) && text.contains(" MiB are free") && text.contains("nr_hugepages"),
         "{text}"
     );
-}
-
-#[test]
-fn addresses_that_contradict_each_other_are_refused() {
-    let text = refused(&unprivileged(&["vdev:net_null", "--gateway", "192.0.2.1"]));
-    assert!(text.contains("gateway 192.0.2.1 is in none"), "{text}");
 }
 
 /// The null driver brings empty frames as fast as they are taken: all are counted, none does harm.

@@ -5,7 +5,7 @@
 
 mod staged;
 
-pub use staged::{claim_program, claim_staged};
+pub use staged::{choose_program, claim_program, claim_staged, end_change};
 
 use ccplane_program::ir::Src;
 use ccplane_program::ir::{
@@ -14,7 +14,7 @@ use ccplane_program::ir::{
 };
 use ccplane_program::vm::EWMA_DENOM;
 
-use crate::arith::{add_u32_max, fault, saturate_by_sign, saturating_sub_uncounted, slow_div, slow_mul};
+use crate::arith::{fault, saturate_by_sign, saturating_sub_uncounted, slow_div, slow_mul, wrapped_distance};
 use crate::frame::{
     FLAG_ASKED, FLAG_CONTINUE, FLAG_NATIVE, FLAG_REPORT, FLAGS, REC, STACK_A, STACK_B, STACK_CWND_BEFORE,
     STACK_EWMA, STACK_MICROS, STACK_RATE_BEFORE, STACK_TMPS, TMP_REGS, load_prim, prim_place, reg_off,
@@ -603,25 +603,16 @@ impl Gen<'_> {
     /// Emits R0 = wrapped_max(R1, R2), as the VM defines it.
     fn wrapped_max(&mut self) {
         let asm = &mut self.asm;
-        let (done, first, no_wrap_a, no_wrap_b) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (done, first) = (asm.label(), asm.label());
         asm.mov(R::R0, R::R2);
         asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
         asm.mov(R::R0, R::R1);
         asm.jump_if_imm(R::R2, Cond::Eq, 0, done);
         asm.zext32(R::R1);
         asm.zext32(R::R2);
-        // The distance from b to a; without a wrap it is a - b, else one less than the modular distance.
-        asm.mov(R::R0, R::R1);
-        asm.alu(Alu::Sub, R::R0, R::R2);
-        asm.jump_if(R::R1, Cond::Gt, R::R2, no_wrap_a);
-        add_u32_max(asm, R::R0);
-        asm.bind(no_wrap_a);
+        wrapped_distance(asm, R::R1, R::R2);
         asm.store(Size::B8, R::R10, STACK_A, R::R0);
-        asm.mov(R::R0, R::R2);
-        asm.alu(Alu::Sub, R::R0, R::R1);
-        asm.jump_if(R::R2, Cond::Gt, R::R1, no_wrap_b);
-        add_u32_max(asm, R::R0);
-        asm.bind(no_wrap_b);
+        wrapped_distance(asm, R::R2, R::R1);
         asm.store(Size::B8, R::R10, STACK_B, R::R2);
         asm.load(Size::B8, R::R2, R::R10, STACK_A);
         asm.jump_if(R::R2, Cond::Lt, R::R0, first);

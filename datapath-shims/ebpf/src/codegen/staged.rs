@@ -8,7 +8,7 @@ use ccplane_program::ir::{RegId, RegKind};
 
 use super::{Gen, Host};
 use crate::frame::{REC, load_prim, reg_off};
-use crate::layout::{STAGE_RELEASE, mode, rec, stage};
+use crate::layout::{NO_INSTANCE, STAGE_RELEASE, mode, rec, stage};
 use crate::policy;
 
 /// Emits the claim of the staged change for the flow at `record`, if any; jumps to `nothing` otherwise. R0 and R1 are
@@ -38,6 +38,29 @@ pub fn claim_program(asm: &mut Asm, record: R, keep: Label, start: Label, done: 
     asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
     asm.jump_if(R::R1, Cond::Ne, R::R2, start);
     asm.mov_imm(R::R1, 0);
+}
+
+/// Emits the choice of the flow's next program after [`claim_program`], which left its slot in R1: code that goes on here writes that slot
+/// into the record, and where the running one stays, `keep` is bound behind it.
+///
+/// A change for [`NO_INSTANCE`] ends there; with any other, it jumps to `done`. R1 is lost.
+pub fn choose_program(asm: &mut Asm, record: R, keep: Label, done: Label) {
+    let steered = asm.label();
+    asm.store(Size::B4, record, rec::SLOT as i16, R::R1);
+    asm.load(Size::B4, R::R1, record, rec::MODE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, steered);
+    asm.store_imm(Size::B4, record, rec::MODE as i16, mode::NO_PROGRAM as i32);
+    asm.bind(steered);
+    asm.bind(keep);
+    asm.load(Size::B4, R::R1, record, rec::STAGE_INSTANCE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, NO_INSTANCE as i32, done);
+    end_change(asm, record);
+}
+
+/// Emits the release of a claimed change of the flow at `record`. R1 is lost.
+pub fn end_change(asm: &mut Asm, record: R) {
+    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
+    asm.xchg(Size::B4, record, rec::STAGE_STATE as i16, R::R1);
 }
 
 /// Emits the dispatcher's handling of staged changes, for hosts that run without one. R0 and R1 are lost.

@@ -8,10 +8,10 @@ use super::lifecycle::{NOW, TCP_ESTABLISHED, begin};
 use super::maps::PacketMaps;
 use super::measure::{Flow, measure};
 use super::record::{find_cached, find_record, find_storage, put_into_cache};
-use crate::codegen::claim_program;
+use crate::codegen::{choose_program, claim_program, end_change};
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_KEY};
-use crate::layout::{NO_INSTANCE, mode, rec, stage};
+use crate::layout::{mode, rec, stage};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 /// Registers between calls: of the control page, of the gap before the packet, of the bytes sent before and with it.
@@ -269,7 +269,7 @@ fn run_program(asm: &mut Asm, maps: &PacketMaps, link_bytes: u32) {
     asm.bind(none);
     asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, stage::APPLYING as i32, unclaimed);
-    end_change(asm);
+    end_change(asm, REC);
     asm.bind(unclaimed);
     asm.load(Size::B4, R::R1, REC, rec::MODE as i16);
     asm.jump_if_imm(R::R1, Cond::Eq, mode::POLICY as i32, kept);
@@ -279,26 +279,12 @@ fn run_program(asm: &mut Asm, maps: &PacketMaps, link_bytes: u32) {
 
 /// Emits the claim of a staged change and the choice of the program that runs next, as the dispatcher of acknowledgements does.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, set, steered) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (keep, start, set) = (asm.label(), asm.label(), asm.label());
     claim_program(asm, REC, keep, start, done);
     asm.jump(set);
     // A flow that never had a program keeps what was decided when it connected.
     asm.bind(start);
     asm.store_imm(Size::B4, REC, flow::CONNECTED as i16, 0);
     asm.bind(set);
-    asm.store(Size::B4, REC, rec::SLOT as i16, R::R1);
-    asm.load(Size::B4, R::R1, REC, rec::MODE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, steered);
-    asm.store_imm(Size::B4, REC, rec::MODE as i16, mode::NO_PROGRAM as i32);
-    asm.bind(steered);
-    asm.bind(keep);
-    asm.load(Size::B4, R::R1, REC, rec::STAGE_INSTANCE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, NO_INSTANCE as i32, done);
-    end_change(asm);
-}
-
-/// Emits the release of a claimed change. R1 is lost.
-fn end_change(asm: &mut Asm) {
-    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
-    asm.xchg(Size::B4, REC, rec::STAGE_STATE as i16, R::R1);
+    choose_program(asm, REC, keep, done);
 }

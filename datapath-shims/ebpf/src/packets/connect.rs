@@ -1,7 +1,7 @@
 //! Programs of a flow's start: they run where a socket of the control group connects, before its first packet is routed.
 
 use super::header::Output;
-use super::host::{enforce, load_known};
+use super::host::{enforce, load_known, load_us};
 use super::layout::{flow, page, storage};
 use super::lifecycle::{Count, greet_peer, hash};
 use super::maps::PacketMaps;
@@ -20,7 +20,6 @@ const CTX: R = R::R6;
 const PRIMS: R = R::R8;
 /// The register of the socket, until the invocation begins.
 const SOCKET: R = R::R9;
-const NSEC_PER_USEC: i32 = 1000;
 /// The verdict that lets the socket connect.
 const ALLOW: i64 = 1;
 /// `SOL_SOCKET` with `SO_PRIORITY` and `SO_MARK`.
@@ -145,10 +144,7 @@ impl Host for ConnectHost<'_> {
 
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
         match prim {
-            Prim::Now => {
-                asm.load(Size::B8, R::R1, REC, flow::LAST_NS as i16);
-                asm.alu_imm(Alu::Div, R::R1, NSEC_PER_USEC);
-            }
+            Prim::Now => load_us(asm, flow::LAST_NS),
             Prim::PathCount => asm.mov_imm(R::R1, self.paths.max(1) as i64),
             prim => load_known(asm, &self.maps, prim),
         }

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use ccplane_contract::registry::{self, Programs, Shim};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ON_PACKETS, ProgramUid,
-    check_fields,
+    Capabilities, Datapath, DatapathError, Field, FlowId, ON_PACKETS, ProgramUid, check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
@@ -308,10 +307,7 @@ impl Shim for PacketsDatapath {
         Ok(())
     }
 
-    fn slot_shape(&self, slot: u8) -> Option<Shape> {
-        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
-        defined.then(|| self.policies.shape(slot)).flatten()
-    }
+    crate::book::known!();
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
@@ -344,10 +340,6 @@ impl Shim for PacketsDatapath {
             Place::Send { slot, .. } => self.users(*slot),
             Place::Connect => 0,
         }
-    }
-
-    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
-        Ok(self.book.known(&self.memory, flow)?.program)
     }
 
     fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
@@ -417,10 +409,6 @@ impl Datapath for PacketsDatapath {
         }
     }
 
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.book.release(&self.memory, flow)
-    }
-
     fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
         if usize::from(slot) >= MAX_POLICY_SLOTS {
             return Err(DatapathError::NoSlot(slot));
@@ -444,11 +432,5 @@ impl Datapath for PacketsDatapath {
         page.u64(page::DEADLINE_NS as usize).store((now_us + timeout_us).saturating_mul(1000), Release);
     }
 
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.memory.table.all_stats(self.memory.is_silent())
-    }
-
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
-    }
+    crate::book::flow_commands!();
 }

@@ -68,10 +68,7 @@ impl Host for PacketHost<'_> {
             Prim::PacketBytes => asm.load(Size::B4, R::R1, REC, flow::PAYLOAD as i16),
             Prim::FlowBytesSent => asm.load(Size::B8, R::R1, REC, flow::BEFORE as i16),
             Prim::FlowBytesWaiting => bytes_waiting(asm, k),
-            Prim::FlowGapUs => {
-                asm.load(Size::B8, R::R1, REC, flow::GAP_NS as i16);
-                asm.alu_imm(Alu::Div, R::R1, NSEC_PER_USEC);
-            }
+            Prim::FlowGapUs => load_us(asm, flow::GAP_NS),
             Prim::PathCount => asm.mov_imm(R::R1, self.paths.max(1) as i64),
             prim => load_known(asm, &self.maps, prim),
         }
@@ -125,6 +122,12 @@ fn bytes_waiting(asm: &mut Asm, k: &Kernel) {
     asm.jump_if_imm(R::R1, Cond::Sge, 0, sent);
     asm.mov_imm(R::R1, 0);
     asm.bind(sent);
+}
+
+/// Emits R1 = a time in the record, which has it in nanoseconds, in microseconds.
+pub fn load_us(asm: &mut Asm, at: u32) {
+    asm.load(Size::B8, R::R1, REC, at as i16);
+    asm.alu_imm(Alu::Div, R::R1, NSEC_PER_USEC);
 }
 
 /// Emits R1 = a primitive that the record, or what is known of paths, holds. R2 and R3 are lost.

@@ -7,8 +7,8 @@ use super::measure::{Flow, measure};
 use super::record::{find_record, find_storage, give_record, make_storage, take_record, write_output};
 use crate::events::lifecycle_event;
 use crate::frame::REC;
-use crate::kernel::{Kernel, STACK_KEY};
-use crate::layout::{INDEX_BITS, ctl, event, rec, stage};
+use crate::kernel::{Kernel, STACK_KEY, give_id};
+use crate::layout::{event, rec, stage};
 use crate::tcp::identity;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 use ccplane_program::ir::{MAX_REGS, PAST_SIZES};
@@ -157,14 +157,7 @@ fn make_storage_for(asm: &mut Asm, maps: &PacketMaps, out: Label) {
 /// Emits the flow's id and the event that it started. The id comes last: a record with an id is complete.
 fn announce(asm: &mut Asm, k: &Kernel, maps: &PacketMaps) {
     let full = asm.label();
-    asm.map_value(R::R1, maps.common.ctl, 0);
-    asm.mov_imm(R::R2, 1);
-    asm.fetch_add(R::R1, ctl::NEXT_FLOW as i16, R::R2);
-    asm.alu_imm(Alu::Add, R::R2, 1);
-    asm.alu_imm(Alu::Lsh, R::R2, INDEX_BITS as i32);
-    asm.load(Size::B4, R::R1, R::R10, STACK_KEY);
-    asm.alu(Alu::Or, R::R2, R::R1);
-    asm.xchg(Size::B8, REC, rec::ID as i16, R::R2);
+    give_id(asm, maps.common, REC, STACK_KEY);
     lifecycle_event(asm, k, maps.common, TP, event::CREATED, full);
     asm.bind(full);
 }
@@ -298,7 +291,5 @@ pub fn on_state(k: &Kernel, maps: &PacketMaps) -> Result<Vec<Insn>, AsmError> {
     asm.mov_imm(R::R1, 0);
     asm.xchg(Size::B8, REC, rec::ID as i16, R::R1);
     give_record(&mut asm, maps);
-    asm.bind(out);
-    asm.exit0();
-    asm.finish().map(|done| done.insns)
+    asm.finish_at(out)
 }

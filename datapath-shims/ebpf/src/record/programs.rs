@@ -189,9 +189,7 @@ impl Emitter<'_> {
         asm.bind(closes);
         self.find(&mut asm, out);
         self.end(&mut asm);
-        asm.bind(out);
-        asm.exit0();
-        asm.finish().map(|done| done.insns)
+        asm.finish_at(out)
     }
 
     /// Starts a flow of flags R8, by an update of flags R9, if the socket R6 is in scope.
@@ -372,9 +370,7 @@ impl Emitter<'_> {
         asm.load(Size::B8, R::R6, R::R1, 0);
         self.find(&mut asm, out);
         name_flow(&mut asm);
-        asm.bind(out);
-        asm.exit0();
-        asm.finish().map(|done| done.insns)
+        asm.finish_at(out)
     }
 
     /// A write has returned: its bytes count.
@@ -392,9 +388,7 @@ impl Emitter<'_> {
             asm.mov(R::R1, R::R9);
             asm.fetch_add(R::R7, at, R::R1);
         }
-        asm.bind(out);
-        asm.exit0();
-        asm.finish().map(|done| done.insns)
+        asm.finish_at(out)
     }
 
     /// A packet has come while a write waits for room: the flow is not silent, though no write returns.
@@ -406,9 +400,7 @@ impl Emitter<'_> {
         asm.jump_if_imm(R::R1, Cond::Eq, 0, out);
         self.find(&mut asm, out);
         self.touch(&mut asm);
-        asm.bind(out);
-        asm.exit0();
-        asm.finish().map(|done| done.insns)
+        asm.finish_at(out)
     }
 
     /// The flow R7 is active now: a burst ends if it was silent for long before, and one starts if there is none. R8 is lost.

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ccplane_contract::suite::wait_for_event;
+use ccplane_contract::suite::{report_in, wait_for_event};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, Options, clean, clean_all};
 use ccplane_emulator::netns::Namespace;
@@ -208,12 +208,7 @@ pub fn created(datapath: &mut EbpfDatapath, flow: &BulkFlow) -> FlowId {
 
 /// The next report of a flow by a program: its number and values.
 pub fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<i64>) {
-    wait_for(datapath, "Report", |e| match e {
-        Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
-            Some((*seq, values.to_vec()))
-        }
-        _ => None,
-    })
+    wait_for(datapath, "Report", |e| report_in(e, of, by))
 }
 
 /// The flow's statistics once `done` holds of them; sends heartbeats only if `alive`.

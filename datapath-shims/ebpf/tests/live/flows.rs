@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{
     Lab, assert_never_stalled, created, goes_on, kernel_says, mishap, report, stats, wait_for, wait_until,
 };
-use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
+use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Mode, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, EbpfError, Options, clean, read_flows};
 use ccplane_emulator::{LinkConfig, Shape, veth};
 use ccplane_program::ir::Program;
@@ -30,6 +30,14 @@ fn attach(lab: &Lab) -> EbpfDatapath {
     datapath.install(FIXED, &fixed()).unwrap();
     datapath.install(COUNTER, &counter()).unwrap();
     datapath
+}
+
+/// Attaches a datapath with both programs, and starts a flow that it knows.
+fn with_flow(lab: &Lab) -> (EbpfDatapath, BulkFlow, FlowId) {
+    let mut datapath = attach(lab);
+    let traffic = lab.own_flow();
+    let flow = created(&mut datapath, &traffic);
+    (datapath, traffic, flow)
 }
 
 /// A program that leaves the window alone, counts ACKs since it started and reports every 5 ms.
@@ -80,9 +88,7 @@ fn a_flow_that_ends_before_anyone_looks_is_counted() {
 #[test]
 fn programs_steer_live_flows() {
     let Some(lab) = Lab::new("steer") else { return };
-    let mut datapath = attach(&lab);
-    let traffic = lab.own_flow();
-    let flow = created(&mut datapath, &traffic);
+    let (mut datapath, traffic, flow) = with_flow(&lab);
     stats(&mut datapath, flow, true, |f| f.mode == Mode::NativeNoProgram && f.transport.bytes_acked > 0);
 
     let step = fixed().reg("step").unwrap();
@@ -228,9 +234,7 @@ fn a_program_in_time_sees_the_first_ack() {
 #[test]
 fn rate_paces_without_fq() {
     let Some(lab) = Lab::new("pace") else { return };
-    let mut datapath = attach(&lab);
-    let traffic = lab.own_flow();
-    let flow = created(&mut datapath, &traffic);
+    let (mut datapath, traffic, flow) = with_flow(&lab);
     let pace = counter().reg("pace").unwrap();
     let rate = 1_250_000;
     datapath.set_program(flow, COUNTER, &[(Field::Reg(pace), rate)]).unwrap();
@@ -259,9 +263,7 @@ fn rate_paces_without_fq() {
 
 fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
     let lab = Lab::new("silent")?;
-    let mut datapath = attach(&lab);
-    let traffic = lab.own_flow();
-    let flow = created(&mut datapath, &traffic);
+    let (mut datapath, traffic, flow) = with_flow(&lab);
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 5 * 1448)]).unwrap();
     stats(&mut datapath, flow, true, |f| f.mode == Mode::Program && f.transport.snd_cwnd == 5);
     let silence = mishap(&traffic, "a silent agent");
@@ -283,9 +285,7 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
 
 fn flows_outlive_the_agent_and_the_next_one_finds_them() -> Option<()> {
     let lab = Lab::new("outlive")?;
-    let mut first = attach(&lab);
-    let traffic = lab.own_flow();
-    let flow = created(&mut first, &traffic);
+    let (mut first, traffic, flow) = with_flow(&lab);
     first.set_program(flow, FIXED, &[(Field::Cwnd, 9 * 1448)]).unwrap();
     stats(&mut first, flow, true, |f| f.transport.snd_cwnd == 9);
     let died = mishap(&traffic, "an agent that is gone");
@@ -332,9 +332,7 @@ fn a_datapath_that_is_dropped_is_taken_out_of_the_kernel() {
 #[test]
 fn clean_removes_what_a_dead_agent_left() {
     let Some(lab) = Lab::new("clean") else { return };
-    let mut datapath = attach(&lab);
-    let traffic = lab.own_flow();
-    created(&mut datapath, &traffic);
+    let (datapath, traffic, _) = with_flow(&lab);
     assert!(
         matches!(clean(&lab.options), Err(EbpfError::Busy { pid: Some(_), .. })),
         "not while the agent lives"
@@ -557,20 +555,9 @@ fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
 
 /// Each mishap happens to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
-        repeated(2, super::a_silent_agent_leaves_flows_to_the_native_algorithm);
-    }
-
-    #[test]
-    fn flows_outlive_the_agent_and_the_next_one_finds_them() {
-        repeated(2, super::flows_outlive_the_agent_and_the_next_one_finds_them);
-    }
-
-    #[test]
-    fn an_agent_that_is_killed_leaves_its_flows_running() {
-        repeated(2, super::an_agent_that_is_killed_leaves_its_flows_running);
+    ccplane_testing::mishaps! {
+        2 a_silent_agent_leaves_flows_to_the_native_algorithm,
+        2 flows_outlive_the_agent_and_the_next_one_finds_them,
+        2 an_agent_that_is_killed_leaves_its_flows_running,
     }
 }

@@ -208,10 +208,7 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() -> Option<()> 
 
 /// Each mishap happens to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
-        repeated(1, super::an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole);
+    ccplane_testing::mishaps! {
+        1 an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole,
     }
 }

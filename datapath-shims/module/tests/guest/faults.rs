@@ -6,12 +6,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
+use ccplane_module::ModuleDatapath;
 use ccplane_wire::v2::{ByeReason, MAX_FRAME_BYTES, ToDatapath, Wake, Welcome};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
 use super::lab::{
-    Lab, Loaded, attach, connected, counted, created, report, stats, times, unloads, wait_for, wait_until,
+    Bulk, Lab, Loaded, attach, connected, counted, created, report, stats, times, unloads, wait_for,
+    wait_until,
 };
 
 /// Writes of garbage, and flows opened and closed, of a test run; `make module-test` asks for more.
@@ -25,6 +27,16 @@ fn device() -> Option<File> {
     let device =
         OpenOptions::new().read(true).write(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/ccplane");
     device.ok()
+}
+
+/// An agent's datapath with a flow that runs this program.
+fn running(lab: &Lab, source: &str) -> (ModuleDatapath, Bulk, FlowId) {
+    let mut datapath = lab.attach();
+    datapath.install(FIXED, &ccplane_program::compile(source).unwrap()).unwrap();
+    let bulk = lab.flow();
+    let flow = created(&mut datapath, &bulk);
+    datapath.set_program(flow, FIXED, &[]).unwrap();
+    (datapath, bulk, flow)
 }
 
 fn encoded(message: &ToDatapath<'_>) -> Vec<u8> {
@@ -179,12 +191,8 @@ fn a_flow_is_updated_while_others_come_and_go() {
     const MSS: i64 = 1448;
     let lab = Lab::new();
     super::lab::up();
-    let mut datapath = lab.attach();
-    let reports = "(def (Report (x 0))) (when (> Micros 20000) (report) (:= Micros 0))";
-    datapath.install(FIXED, &ccplane_program::compile(reports).unwrap()).unwrap();
-    let bulk = lab.flow();
-    let flow = created(&mut datapath, &bulk);
-    datapath.set_program(flow, FIXED, &[]).unwrap();
+    let source = "(def (Report (x 0))) (when (> Micros 20000) (report) (:= Micros 0))";
+    let (mut datapath, _bulk, flow) = running(&lab, source);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let others = std::thread::spawn(move || {
@@ -229,12 +237,8 @@ fn live_flows_and_agents_keep_the_module() {
 #[ignore = "runs in a machine that has the module"]
 fn a_flood_of_reports_is_counted_and_ends() {
     let lab = Lab::with("ring=262144");
-    let mut datapath = lab.attach();
     let source = "(def (Report (a 0) (b 0) (c 0) (d 0) (e 0) (f 0) (g 0) (h 0))) (when true (report))";
-    datapath.install(FIXED, &ccplane_program::compile(source).unwrap()).unwrap();
-    let bulk = lab.flow();
-    let flow = created(&mut datapath, &bulk);
-    datapath.set_program(flow, FIXED, &[]).unwrap();
+    let (mut datapath, _bulk, flow) = running(&lab, source);
     // Nobody reads; heartbeats go on.
     wait_until("the ring is full", || {
         datapath.heartbeat();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ccplane_contract::suite::wait_for_event;
+use ccplane_contract::suite::{report_in, wait_for_event};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_module::{DEFAULT_DEVICE, ModuleDatapath};
 use ccplane_testing::wait_within;
@@ -273,12 +273,7 @@ pub fn created(datapath: &mut ModuleDatapath, bulk: &Bulk) -> FlowId {
 
 /// The next report of a flow by a program: its number and values.
 pub fn report(datapath: &mut ModuleDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<i64>) {
-    wait_for(datapath, "Report", |e| match e {
-        Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
-            Some((*seq, values.to_vec()))
-        }
-        _ => None,
-    })
+    wait_for(datapath, "Report", |e| report_in(e, of, by))
 }
 
 /// The flow's statistics once `done` holds of them; with heartbeats.

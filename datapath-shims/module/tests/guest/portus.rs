@@ -69,12 +69,17 @@ fn agent() -> Agent {
     Agent::with("portus", &format!("[portus]\nsocket = \"{DEVICE}\"\n"))
 }
 
+/// A flow of either family, and an agent that portus is to reach in this way.
+fn with_portus(way: &str) -> (Lab, [Bulk; 2], Agent) {
+    let lab = Lab::with(&format!("portus={way}"));
+    let flows = [lab.flow(), lab.flow_to("fd00::2")];
+    (lab, flows, agent())
+}
+
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn a_stock_portus_steers_flows_over_netlink() {
-    let lab = Lab::with("portus=netlink");
-    let (v4, v6) = (lab.flow(), lab.flow_to("fd00::2"));
-    let agent = agent();
+    let (_lab, [v4, v6], agent) = with_portus("netlink");
     let all = [AGENTS, OTHERS].concat();
     let agents = if times(1) > 1 { &all } else { &AGENTS[..] };
     a_stock_portus_steers_flows(agents, [&v4, &v6], "netlink");
@@ -84,9 +89,7 @@ fn a_stock_portus_steers_flows_over_netlink() {
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn a_stock_portus_steers_flows_over_its_device() {
-    let lab = Lab::with("portus=device");
-    let (v4, v6) = (lab.flow(), lab.flow_to("fd00::2"));
-    let agent = agent();
+    let (_lab, [v4, v6], agent) = with_portus("device");
     a_stock_portus_steers_flows(&AGENTS, [&v4, &v6], "char");
 
     // The device tells what portus has not read, and so that it hangs; and that one has gone though the next is there.

@@ -1,12 +1,12 @@
 //! The server over real sockets of this machine: each datapath answers and learns as the server does in memory.
 
-use crate::support::{INPUTS, inputs, portfolio, request, server};
+use crate::support::{converse, inputs, portfolio, request, server};
 use ccplane_predict::load::{self, Load, Pace};
-use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply};
+use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, Reply};
 use ccplane_predict::{Choice, Key, Notice, Refusal, Server, ServerCounters, Service, State, sockets, uring};
 use ccplane_testing::{skipped, wait_for};
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_core::SeedableRng;
 use std::io;
 use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,26 +71,7 @@ fn every_datapath_gives_the_answers_and_weights_of_the_server_in_memory() {
             let mut in_memory = server(&TURNS);
             let mut draws = ChaCha8Rng::from_seed(SEED);
             let ended = beside(datapath, server(&TURNS), address, |client, _| {
-                let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
-                for n in 0..500_usize {
-                    let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
-                    // One that is refused takes a random number, too.
-                    let broken = &asked[..n % 40];
-                    client.send(broken).unwrap();
-                    assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
-                    client.send(&asked).unwrap();
-                    assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
-                    let length = client.recv(&mut reply).unwrap();
-                    assert_eq!(reply[..length], expected, "{} request {n}", datapath.0);
-                    let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
-                    client.send(&feedback).unwrap();
-                    assert!(!in_memory.handle(&feedback, draws.next_u32(), &mut expected));
-                }
-                // A last question, so that the last feedback was heard.
-                let last = request(0, 0, &inputs(0));
-                client.send(&last).unwrap();
-                client.recv(&mut reply).unwrap();
-                in_memory.handle(&last, draws.next_u32(), &mut expected);
+                converse(client, &mut in_memory, &mut draws, 500, datapath.0);
             });
             let Some((state, counters)) = ended else { continue };
             assert_eq!(counters, *in_memory.counters());

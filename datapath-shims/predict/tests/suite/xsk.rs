@@ -1,13 +1,13 @@
 //! The server over AF_XDP, at one end of a veth pair: the same answers and weights as in memory; other traffic is the kernel's.
 
-use crate::support::{INPUTS, inputs, request, server};
+use crate::support::{converse, server};
 use ccplane_emulator::netns::{self, Namespace};
-use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply};
+use ccplane_predict::packet::MAX_DATAGRAM_BYTES;
 use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{Ending, Service};
 use ccplane_testing::skipped;
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_core::SeedableRng;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,31 +65,12 @@ fn answers_and_weights_are_those_of_the_server_in_memory() {
             for (own, to) in [("10.9.7.1:0", "10.9.7.2"), ("[fd09:7::1]:0", "fd09:7::2")] {
                 let client = bind(&asking, own);
                 client.connect(SocketAddr::new(to.parse().unwrap(), PORT)).unwrap();
-                let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
-                for n in 0..400_usize {
-                    let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
-                    let broken = &asked[..n % 40];
-                    client.send(broken).unwrap();
-                    assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
-                    client.send(&asked).unwrap();
-                    assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
-                    let received = client.recv(&mut reply);
-                    let length = received.unwrap_or_else(|error| panic!("request {n} from {own}: {error}"));
-                    assert_eq!(reply[..length], expected, "request {n} from {own}");
-                    let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
-                    client.send(&feedback).unwrap();
-                    assert!(!in_memory.handle(&feedback, draws.next_u32(), &mut expected));
-                }
-                // A last question, so that the last feedback was heard.
-                let last = request(0, 0, &inputs(0));
-                client.send(&last).unwrap();
-                client.recv(&mut reply).unwrap();
-                in_memory.handle(&last, draws.next_u32(), &mut expected);
+                converse(&client, &mut in_memory, &mut draws, 400, own);
                 // Another port's datagrams are the kernel's.
                 let other = bind(&serving, &own.replace("7.1:", "7.2:").replace("7::1]", "7::2]"));
                 client.connect(other.local_addr().unwrap()).unwrap();
                 client.send(b"elsewhere").unwrap();
-                assert_eq!(other.recv(&mut reply).unwrap(), 9);
+                assert_eq!(other.recv(&mut [0; MAX_DATAGRAM_BYTES]).unwrap(), 9);
             }
         }));
         stop.store(true, Ordering::Relaxed);

@@ -233,8 +233,7 @@ pub fn reply(asm: &mut Asm, bytes: i16, drop: Label) {
     asm.mov(R::R2, R::R9);
     asm.load(Size::B8, R::R1, R::R10, CTX);
     asm.call(Helper::XdpAdjustTail);
-    asm.mov_imm(R::R0, XDP_TX);
-    asm.exit();
+    asm.exit_with(XDP_TX);
 }
 
 /// Emits the headers of a reply, source and destination swapped. R1, R4, R5 and R8 are lost.
@@ -329,15 +328,12 @@ pub fn echo(asm: &mut Asm, target: &Target, bytes: i16, (at, byte): (i16, u8)) {
     asm.store_imm(Size::B1, START, at, byte.into());
     reply(asm, bytes, drop);
     asm.bind(pass);
-    asm.mov_imm(R::R0, XDP_PASS);
-    asm.exit();
+    asm.exit_with(XDP_PASS);
     asm.bind(drop);
-    asm.mov_imm(R::R0, XDP_DROP);
-    asm.exit();
+    asm.exit_with(XDP_DROP);
 }
 
 /// Emits a program that passes everything: without one at the other end, a veth device does not take what XDP sends.
 pub fn pass(asm: &mut Asm) {
-    asm.mov_imm(R::R0, XDP_PASS);
-    asm.exit();
+    asm.exit_with(XDP_PASS);
 }

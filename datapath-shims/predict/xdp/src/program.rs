@@ -90,6 +90,10 @@ impl Labels {
     fn of(&self, counter: Counter) -> Label {
         self.drops.iter().find(|(of, _)| *of == counter).map_or(self.drop, |(_, label)| *label)
     }
+
+    fn refused(&self, why: Refusal) -> Label {
+        self.of(Counter::Refused(why))
+    }
 }
 
 impl Program {
@@ -116,11 +120,9 @@ impl Program {
             asm.jump(drop);
         }
         asm.bind(drop);
-        asm.mov_imm(R::R0, XDP_DROP);
-        asm.exit();
+        asm.exit_with(XDP_DROP);
         asm.bind(pass);
-        asm.mov_imm(R::R0, XDP_PASS);
-        asm.exit();
+        asm.exit_with(XDP_PASS);
         asm.bind(siphash_at);
         siphash(asm, self.maps.services, services::KEY);
         asm.bind(classify_at);
@@ -148,8 +150,7 @@ impl Program {
             self.infer(asm, &labels, |asm| asm.mov_imm(R::R2, n as i64));
         }
         asm.bind(drop);
-        asm.mov_imm(R::R0, XDP_DROP);
-        asm.exit();
+        asm.exit_with(XDP_DROP);
         asm.bind(labels.classify);
         self.classification(asm);
         Ok(assembler.finish()?.insns)
@@ -178,25 +179,15 @@ impl Program {
         asm.jump_if_imm(R::R8, Cond::Lt, HEADER_BYTES as i32, labels.of(SHORT));
         within(asm, PAYLOAD, HEADER_BYTES as i16, labels.of(SHORT));
         asm.load(Size::B4, R::R1, PAYLOAD, 0);
-        asm.jump_if_imm(
-            R::R1,
-            Cond::Ne,
-            i32::from_le_bytes(MAGIC),
-            labels.of(Counter::Refused(Refusal::Magic)),
-        );
+        asm.jump_if_imm(R::R1, Cond::Ne, i32::from_le_bytes(MAGIC), labels.refused(Refusal::Magic));
         asm.load(Size::B1, R::R1, PAYLOAD, AT_VERSION);
-        asm.jump_if_imm(R::R1, Cond::Ne, VERSION.into(), labels.of(Counter::Refused(Refusal::Version)));
+        asm.jump_if_imm(R::R1, Cond::Ne, VERSION.into(), labels.refused(Refusal::Version));
         asm.load(Size::B1, R::R5, PAYLOAD, AT_KIND);
         asm.jump_if_imm(R::R5, Cond::Eq, kind::REQUEST.into(), known);
-        asm.jump_if_imm(R::R5, Cond::Ne, kind::FEEDBACK.into(), labels.of(Counter::Refused(Refusal::Kind)));
+        asm.jump_if_imm(R::R5, Cond::Ne, kind::FEEDBACK.into(), labels.refused(Refusal::Kind));
         asm.bind(known);
         asm.load(Size::B1, R::R1, PAYLOAD, AT_SLOT);
-        asm.jump_if_imm(
-            R::R1,
-            Cond::Ge,
-            self.services.len() as i32,
-            labels.of(Counter::Refused(Refusal::Slot)),
-        );
+        asm.jump_if_imm(R::R1, Cond::Ge, self.services.len() as i32, labels.refused(Refusal::Slot));
         asm.store(Size::B8, R::R10, SERVICE, R::R1);
         asm.alu_imm(Alu::Mul, R::R1, services::BYTES.into());
         asm.map_value(R::R4, self.maps.services, services::FIRST as u32);
@@ -209,14 +200,9 @@ impl Program {
     fn request(&self, asm: &mut Asm, labels: &Labels) {
         let expected = request_bytes(self.shape.inputs());
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
-        asm.jump_if_imm(
-            R::R1,
-            Cond::Ne,
-            self.shape.inputs() as i32,
-            labels.of(Counter::Refused(Refusal::Inputs)),
-        );
+        asm.jump_if_imm(R::R1, Cond::Ne, self.shape.inputs() as i32, labels.refused(Refusal::Inputs));
         asm.jump_if_imm(R::R8, Cond::Lt, expected as i32, labels.of(SHORT));
-        asm.jump_if_imm(R::R8, Cond::Gt, expected as i32, labels.of(Counter::Refused(Refusal::Long)));
+        asm.jump_if_imm(R::R8, Cond::Gt, expected as i32, labels.refused(Refusal::Long));
         within(asm, PAYLOAD, expected as i16, labels.of(SHORT));
         self.inputs(asm);
         self.choose(asm, labels);
@@ -355,14 +341,13 @@ impl Program {
 
     /// Emits all of a feedback, which is never answered.
     fn feedback(&self, asm: &mut Asm, labels: &Labels) {
-        let (forged, late) =
-            (labels.of(Counter::Refused(Refusal::Forged)), labels.of(Counter::Refused(Refusal::Late)));
+        let (forged, late) = (labels.refused(Refusal::Forged), labels.refused(Refusal::Late));
         let classes = self.shape.outputs();
         asm.jump_if_imm(R::R8, Cond::Lt, MESSAGE_BYTES as i32, labels.of(SHORT));
-        asm.jump_if_imm(R::R8, Cond::Gt, MESSAGE_BYTES as i32, labels.of(Counter::Refused(Refusal::Long)));
+        asm.jump_if_imm(R::R8, Cond::Gt, MESSAGE_BYTES as i32, labels.refused(Refusal::Long));
         within(asm, PAYLOAD, MESSAGE_BYTES as i16, labels.of(SHORT));
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
-        asm.jump_if_imm(R::R1, Cond::Ge, classes as i32, labels.of(Counter::Refused(Refusal::Truth)));
+        asm.jump_if_imm(R::R1, Cond::Ge, classes as i32, labels.refused(Refusal::Truth));
         for ((word, at), kept) in [R::R1, R::R2, R::R3].into_iter().zip(AT_TOKEN).zip(TOKEN) {
             asm.load(Size::B8, word, PAYLOAD, at);
             asm.store(Size::B8, R::R10, kept, word);
@@ -371,7 +356,7 @@ impl Program {
         asm.load(Size::B8, R::R5, R::R4, services::ACCEPTED);
         asm.mov(R::R4, R::R3);
         asm.zext32(R::R4);
-        asm.jump_if(R::R4, Cond::Ne, R::R5, labels.of(Counter::Refused(Refusal::Outdated)));
+        asm.jump_if(R::R4, Cond::Ne, R::R5, labels.refused(Refusal::Outdated));
 
         asm.load(Size::B8, R::R8, PAYLOAD, AT_TAG);
         asm.call_sub(labels.siphash);
@@ -400,13 +385,13 @@ impl Program {
         asm.alu_imm(Alu::Xor, R::R5, -1);
         asm.fetch_and(R::R4, 0, R::R5);
         asm.alu(Alu::And, R::R5, R::R0);
-        asm.jump_if_imm(R::R5, Cond::Eq, 0, labels.of(Counter::Refused(Refusal::Repeated)));
+        asm.jump_if_imm(R::R5, Cond::Eq, 0, labels.refused(Refusal::Repeated));
         self.learn(asm, labels);
     }
 
     /// Emits what a token's truth changes.
     fn learn(&self, asm: &mut Asm, labels: &Labels) {
-        let (wrong, outdated) = (asm.label(), labels.of(Counter::Refused(Refusal::Outdated)));
+        let (wrong, outdated) = (asm.label(), labels.refused(Refusal::Outdated));
         asm.load(Size::B8, R::R2, R::R10, TOKEN[1]);
         asm.alu_imm(Alu::Rsh, R::R2, 56);
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);

@@ -3,6 +3,7 @@
 use crate::common::{CLIENT, Ended, Link, SERVER, Sizes, World, folder_with};
 use ccplane_contract::{Datapath, Mode};
 use ccplane_quic::{Config, ConnectionError};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,13 @@ const MINUTES: Duration = Duration::from_secs(300);
 
 fn modes(world: &mut World) -> Vec<Mode> {
     world.agent.as_mut().unwrap().handle.flows().iter().map(|flow| flow.mode).collect()
+}
+
+/// A transfer over a good link of which a part has arrived.
+fn under_way(folder: &Path) -> World {
+    let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder);
+    world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+    world
 }
 
 #[test]
@@ -85,8 +93,7 @@ fn the_peer_moves_to_another_address() {
     let (folder, sum) = folder_with(4 * MIB);
     // The first is a NAT's rebinding, where the path's state is kept; the second a new network.
     for moved_to in ["10.0.0.2:6000", "10.9.9.9:5000"] {
-        let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
-        world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+        let mut world = under_way(folder.path());
         world.client.rebind(world.net.wire(moved_to));
         world.run(MINUTES, |_| false);
         assert_eq!(world.fetch.ended.as_ref().unwrap().sum(), Some(sum), "{moved_to}");
@@ -98,8 +105,7 @@ fn the_peer_moves_to_another_address() {
 #[test]
 fn the_agent_goes_silent_and_comes_back() {
     let (folder, sum) = folder_with(8 * MIB);
-    let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
-    world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+    let mut world = under_way(folder.path());
     assert_eq!(modes(&mut world), [Mode::Program]);
     let mut silent = world.agent.take();
     world.run(Duration::from_secs(1), |_| false);
@@ -128,8 +134,7 @@ fn the_agent_is_gone() {
 #[test]
 fn the_peer_is_gone() {
     let (folder, _) = folder_with(4 * MIB);
-    let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
-    world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+    let mut world = under_way(folder.path());
     let before = world.elapsed();
     world.net.set_down(&[]);
     world.run(MINUTES, |_| false);
@@ -160,8 +165,7 @@ fn the_peer_is_gone() {
 /// time after it for which datagrams are lost.
 fn after_a_link_is_back(told: &[&str], keeping: &[&str], lost: Duration) -> (Duration, Duration) {
     let (folder, sum) = folder_with(4 * MIB);
-    let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
-    world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+    let mut world = under_way(folder.path());
     world.net.set_down(keeping);
     world.run(Duration::from_secs(5), |_| false);
     world.net.set_up(told);
@@ -203,8 +207,7 @@ fn a_link_that_is_back_is_used_at_once() {
 #[test]
 fn a_wire_that_takes_no_datagram_any_more() {
     let (folder, _) = folder_with(4 * MIB);
-    let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
-    world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
+    let mut world = under_way(folder.path());
     let before = world.elapsed();
     world.net.set_full();
     world.run(MINUTES, |_| false);

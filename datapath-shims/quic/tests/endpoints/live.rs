@@ -230,8 +230,7 @@ fn an_agent_that_comes_and_goes_costs_no_stall() -> Option<()> {
 
 /// Each mishap happens to a new flow.
 mod mishaps {
-    #[test]
-    fn an_agent_that_comes_and_goes_costs_no_stall() {
-        ccplane_testing::repeated(2, super::an_agent_that_comes_and_goes_costs_no_stall);
+    ccplane_testing::mishaps! {
+        2 an_agent_that_comes_and_goes_costs_no_stall,
     }
 }

@@ -13,6 +13,15 @@ fn stats(sim: &SimDatapath, flow: FlowId) -> FlowStats {
     sim.stats(flow).unwrap()
 }
 
+/// A flow over a link after ten seconds with a window of so many packets, and its statistics.
+fn held(link: LinkConfig, packets: u64) -> (SimDatapath, FlowId, FlowStats) {
+    let mut sim = sim(link);
+    let flow = sim.add_flow(&bulk()).unwrap();
+    run_constant(&mut sim, 10 * S, packets, 0);
+    let stats = stats(&sim, flow);
+    (sim, flow, stats)
+}
+
 #[test]
 fn a_fixed_window_above_the_bandwidth_delay_product() {
     let mut sim = sim(rate(12, 100));
@@ -40,10 +49,7 @@ fn a_fixed_window_above_the_bandwidth_delay_product() {
 
 #[test]
 fn a_fixed_window_below_the_bandwidth_delay_product() {
-    let mut sim = sim(rate(12, 100));
-    let flow = sim.add_flow(&bulk()).unwrap();
-    run_constant(&mut sim, 10 * S, 7, 0);
-    let s = stats(&sim, flow);
+    let (_, _, s) = held(rate(12, 100), 7);
     // The 10 of the initial window until 30 ms, the last 7 of which have successors 21 ms later, and so on: 474
     // more rounds until 9984 ms, and the first 2 of the next.
     assert_eq!(s.transport.delivered, 10 + 7 * 474 + 2);
@@ -75,10 +81,7 @@ fn run_more(sim: &mut SimDatapath, until_us: u64) {
 
 #[test]
 fn a_full_queue_costs_packets_and_recovery_repairs_them() {
-    let mut sim = sim(rate(12, 10));
-    let flow = sim.add_flow(&bulk()).unwrap();
-    run_constant(&mut sim, 10 * S, 100, 0);
-    let s = stats(&sim, flow);
+    let (sim, flow, s) = held(rate(12, 10), 100);
     let dropped = sim.network().link_stats(0).unwrap().dropped;
     assert!(dropped > 0);
     // What was dropped but not yet noticed is in flight.

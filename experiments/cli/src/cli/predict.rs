@@ -124,9 +124,9 @@ pub(crate) struct PredictServeArgs {
     pub(crate) port: super::QuicPort,
 }
 
-/// Ask a server about images that no predictor has seen, and tell it what was true.
+/// The slot of a server that is asked, and the images.
 #[derive(Args, Debug)]
-pub(crate) struct PredictAskArgs {
+pub(crate) struct PredictAsked {
     /// The server's address and port.
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4434")]
     pub(crate) server: std::net::SocketAddr,
@@ -136,6 +136,13 @@ pub(crate) struct PredictAskArgs {
 
     #[arg(long, default_value_t = 0)]
     pub(crate) slot: u8,
+}
+
+/// Ask a server about images that no predictor has seen, and tell it what was true.
+#[derive(Args, Debug)]
+pub(crate) struct PredictAskArgs {
+    #[command(flatten)]
+    pub(crate) asked: PredictAsked,
 
     /// Number of images that are asked about, from the first on, and again from the first if there are fewer.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
@@ -153,15 +160,8 @@ pub(crate) struct PredictAskArgs {
 /// Load a server with requests, and print how many it answers and how fast. `ccplane bench` compares datapaths.
 #[derive(Args, Debug)]
 pub(crate) struct PredictBenchArgs {
-    /// The server's address and port.
-    #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4434")]
-    pub(crate) server: std::net::SocketAddr,
-
     #[command(flatten)]
-    pub(crate) images: PredictImages,
-
-    #[arg(long, default_value_t = 0)]
-    pub(crate) slot: u8,
+    pub(crate) asked: PredictAsked,
 
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::seconds)]
     pub(crate) seconds: f64,

@@ -1,27 +1,17 @@
 //! `ccplane train --algorithm neural`: its network learns on the league's training links, not in an environment.
 
 use super::fabric::FileError;
-use super::trained::{finish, prepare};
+use super::trained::{Begun, Summary, finish, prepare};
 use super::{print, table};
 use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_league::{JudgingConfig, Keeping, Traces, judging};
 use ccplane_learn::Provenance;
-use ccplane_snapshot::Fidelity;
 use serde::Serialize;
 
-/// The content of `neural.json`, which `--json` prints.
 #[derive(Serialize)]
-struct Summary {
-    algorithm: &'static str,
-    command: String,
-    seed: u64,
+struct Counts {
     examples: u64,
-    seconds: f64,
-    snapshot: String,
-    fidelity: Fidelity,
-    /// Scores on the validation links.
-    held_out: Vec<Line>,
 }
 
 /// The quality of its judgements on links of one family.
@@ -36,9 +26,8 @@ struct Line {
 
 pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
     prepare(args, "neural", "examples on the league's training links", true)?;
-    let began = std::time::Instant::now();
-    let command = format!("ccplane train --algorithm neural --seed {}", args.seed);
-    let provenance = Provenance { command: command.clone(), ..Provenance::default() };
+    let begun = Begun::now("neural", args.seed);
+    let provenance = Provenance { command: begun.command.clone(), ..Provenance::default() };
     let cores = match args.threads {
         Some(threads) => threads.into(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -58,23 +47,15 @@ pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
         right: share(count.right, count.intervals),
         sure_and_wrong: share(count.sure_and_wrong, count.intervals),
     };
-    let summary = Summary {
-        algorithm: "neural",
-        command,
-        seed: args.seed,
-        examples: judged.policy.provenance.steps,
-        seconds: began.elapsed().as_secs_f64(),
-        snapshot: judged.snapshot.hash().to_string(),
-        fidelity: *judged.snapshot.fidelity(),
-        held_out: judged.counts.iter().map(line).collect(),
-    };
+    let counts = Counts { examples: judged.policy.provenance.steps };
+    let summary = begun.summary(counts, &judged.snapshot, judged.counts.iter().map(line).collect());
     let printed = finish(args, "neural", &judged.policy, &judged.snapshot, &summary)?;
     let failed = |source| Failure::runtime(FileError { path: keeping.file.clone(), source });
     std::fs::remove_file(&keeping.file).map_err(failed)?;
     if printed { Ok(()) } else { print(&text_of(&summary)) }
 }
 
-fn text_of(summary: &Summary) -> String {
+fn text_of(summary: &Summary<Counts, Line>) -> String {
     let header = ["validation links", "rivals", "intervals", "right", "sure and wrong"];
     let row = |l: &Line| {
         let rivals = if l.rivals { "yes" } else { "no" };
@@ -88,5 +69,5 @@ fn text_of(summary: &Summary) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = summary.held_out.iter().map(row).collect();
-    format!("{} examples in {:.0} s\n{}\n", summary.examples, summary.seconds, table(&header, &rows))
+    format!("{} examples in {:.0} s\n{}\n", summary.counts.examples, summary.seconds, table(&header, &rows))
 }

@@ -11,8 +11,8 @@ use ccplane_results::{
     SCHEMA_VERSION,
 };
 use ccplane_runner::host;
-use ccplane_runner::sim::{self, OwnPath, SimulateError, Simulation, SimulationFlow};
-use ccplane_sim::{Source, Stack};
+use ccplane_runner::sim::{self, SimulateError, Simulation, SimulationFlow};
+use ccplane_sim::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -121,15 +121,7 @@ fn scenario(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenari
 }
 
 fn bulk_flow(algorithm: &str, link: u8) -> SimulationFlow {
-    SimulationFlow {
-        algorithm: algorithm.to_owned(),
-        link,
-        source: Source::Bulk,
-        start_us: 0,
-        stop_us: None,
-        own: OwnPath::default(),
-        stack: Stack::default(),
-    }
+    SimulationFlow { link, ..SimulationFlow::new(algorithm, Source::Bulk, 0, None) }
 }
 
 fn simulate(scenario: &Scenario, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<Simulated>, SimulateError> {

@@ -1,28 +1,19 @@
 //! `ccplane train --algorithm size`: its network learns from flows of simulated fabrics that have ended.
 
-use super::trained::{finish, prepare};
+use super::trained::{Begun, Summary, finish, prepare};
 use super::{print, table};
 use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{Deviation, LearningConfig, learn};
-use ccplane_snapshot::Fidelity;
 use serde::Serialize;
 
-/// The content of `size.json`, which `--json` prints.
 #[derive(Serialize)]
-struct Summary {
-    algorithm: &'static str,
-    command: String,
-    seed: u64,
+struct Counts {
     flows: usize,
     decisions: u64,
-    seconds: f64,
-    snapshot: String,
-    fidelity: Fidelity,
-    /// Errors of predictions at the start of flows of the validation split.
-    held_out: Vec<Line>,
 }
 
+/// The errors of predictions at the start of flows of the validation split.
 #[derive(Serialize)]
 struct Line {
     workload: String,
@@ -33,34 +24,24 @@ struct Line {
 
 pub(super) fn train(args: &TrainArgs) -> Result<(), Failure> {
     prepare(args, "size", "flows of fabrics that have ended", false)?;
-    let began = std::time::Instant::now();
-    let command = format!("ccplane train --algorithm size --seed {}", args.seed);
+    let begun = Begun::now("size", args.seed);
     let config = LearningConfig { seed: args.seed, ..LearningConfig::default() };
-    let learned = learn(&config, &command, &|step| eprintln!("{step}")).map_err(Failure::runtime)?;
+    let learned = learn(&config, &begun.command, &|step| eprintln!("{step}")).map_err(Failure::runtime)?;
     let line = |deviation: &Deviation| Line {
         workload: deviation.workload.clone(),
         predictable_percent: deviation.predictable_ppm / 10_000,
         deviation_octaves: deviation.octaves,
         deviation_of_mean_octaves: deviation.of_mean_octaves,
     };
-    let summary = Summary {
-        algorithm: "size",
-        command,
-        seed: args.seed,
-        flows: learned.flows,
-        decisions: learned.policy.provenance.steps,
-        seconds: began.elapsed().as_secs_f64(),
-        snapshot: learned.snapshot.hash().to_string(),
-        fidelity: *learned.snapshot.fidelity(),
-        held_out: learned.deviations.iter().map(line).collect(),
-    };
+    let counts = Counts { flows: learned.flows, decisions: learned.policy.provenance.steps };
+    let summary = begun.summary(counts, &learned.snapshot, learned.deviations.iter().map(line).collect());
     if finish(args, "size", &learned.policy, &learned.snapshot, &summary)? {
         return Ok(());
     }
     print(&text_of(&summary))
 }
 
-fn text_of(summary: &Summary) -> String {
+fn text_of(summary: &Summary<Counts, Line>) -> String {
     let header =
         ["flows that were not learned from", "predictable", "deviation, octaves", "without learning"];
     let row = |line: &Line| {
@@ -74,8 +55,8 @@ fn text_of(summary: &Summary) -> String {
     let rows: Vec<Vec<String>> = summary.held_out.iter().map(row).collect();
     format!(
         "{} flows, {} decisions in {:.0} s\n{}\n",
-        summary.flows,
-        summary.decisions,
+        summary.counts.flows,
+        summary.counts.decisions,
         summary.seconds,
         table(&header, &rows)
     )

@@ -5,8 +5,9 @@ use super::print_json;
 use crate::cli::{Backend, Links, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_learn::Policy;
-use ccplane_snapshot::Snapshot;
+use ccplane_snapshot::{Fidelity, Snapshot};
 use serde::Serialize;
+use std::time::Instant;
 
 /// An option of trainings in environments.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,50 @@ struct NoChoice {
     option: &'static str,
     algorithm: &'static str,
     examples: &'static str,
+}
+
+/// The content of the summary file, which `--json` prints: how much a network has learned from, and how well on what it had not seen.
+#[derive(Serialize)]
+pub(super) struct Summary<C, L> {
+    algorithm: &'static str,
+    command: String,
+    seed: u64,
+    #[serde(flatten)]
+    pub(super) counts: C,
+    pub(super) seconds: f64,
+    snapshot: String,
+    fidelity: Fidelity,
+    pub(super) held_out: Vec<L>,
+}
+
+/// A training that has begun, and the command that repeats it.
+pub(super) struct Begun {
+    algorithm: &'static str,
+    pub(super) command: String,
+    seed: u64,
+    at: Instant,
+}
+
+impl Begun {
+    /// Begins the training of an algorithm now.
+    pub(super) fn now(algorithm: &'static str, seed: u64) -> Begun {
+        let command = format!("ccplane train --algorithm {algorithm} --seed {seed}");
+        Begun { algorithm, command, seed, at: Instant::now() }
+    }
+
+    /// The summary of the training, which has ended.
+    pub(super) fn summary<C, L>(self, counts: C, snapshot: &Snapshot, held_out: Vec<L>) -> Summary<C, L> {
+        Summary {
+            algorithm: self.algorithm,
+            command: self.command,
+            seed: self.seed,
+            counts,
+            seconds: self.at.elapsed().as_secs_f64(),
+            snapshot: snapshot.hash().to_string(),
+            fidelity: *snapshot.fidelity(),
+            held_out,
+        }
+    }
 }
 
 /// Refuses options that it has not, and makes the folder of its files.

@@ -2,7 +2,7 @@
 //! nothing stays in the kernel, nobody else's file is touched, and the exit code tells.
 
 use crate::common::lab::LABS;
-use crate::common::{Agent, Home, PATIENCE, as_nobody, stderr, taken, wait_for};
+use crate::common::{Agent, Home, PATIENCE, as_nobody, failed, stderr, taken, wait_for};
 use ccplane_testing::killed::Marked;
 use ccplane_testing::{attack_scale, skipped};
 use nix::sys::signal::Signal;
@@ -299,9 +299,7 @@ fn a_live_process_keeps_its_socket() {
     configure();
     let live = UnixDatagram::bind(&socket).unwrap();
     live.set_nonblocking(true).unwrap();
-    let refused = home.run(&["agent"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("a process listens there already"), "{}", stderr(&refused));
+    failed(&home.run(&["agent"]), 1, "a process listens there already");
     UnixDatagram::unbound().unwrap().send_to(b"still mine", &socket).unwrap();
     assert_eq!(live.recv(&mut [0; 16]).unwrap(), 10);
     drop(live);
@@ -309,9 +307,7 @@ fn a_live_process_keeps_its_socket() {
 
     let _ = fs::remove_file(home.path("control.sock"));
     let listener = UnixListener::bind(home.path("control.sock")).unwrap();
-    let refused = home.run(&["agent"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("a process listens there already"), "{}", stderr(&refused));
+    failed(&home.run(&["agent"]), 1, "a process listens there already");
     drop(listener);
 }
 
@@ -399,9 +395,7 @@ fn a_link_in_place_of_the_control_directory_is_refused() {
         format!("control.socket = {:?}\ndatapath.ebpf.mode = \"off\"\n", link.join("control.sock")),
     )
     .unwrap();
-    let output = home.run(&["agent"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("is a symbolic link"), "{}", stderr(&output));
+    failed(&home.run(&["agent"]), 1, "is a symbolic link");
     assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing is made there");
 }
 

@@ -47,6 +47,14 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Asserts that a command has failed with this exit code and these words.
+#[track_caller]
+pub fn failed(output: &Output, code: i32, words: &str) {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(words), "{said}");
+}
+
 /// A run directory with a configuration; agents that run there.
 pub struct Home {
     dir: tempfile::TempDir,

@@ -175,12 +175,7 @@ impl RealTime {
 }
 
 impl Forward for RealTime {
-    fn inner(&self) -> &dyn Datapath {
-        &self.sim
-    }
-    fn inner_mut(&mut self) -> &mut dyn Datapath {
-        &mut self.sim
-    }
+    ccplane_contract::forward_to!(sim);
     fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.sim.step_until(self.start.elapsed().as_micros() as u64);
         self.sim.poll(max, events)
@@ -322,10 +317,7 @@ fn a_policy_decides_behind_the_channel() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
-        repeated(1, super::a_flow_survives_its_agent_and_is_steered_by_the_next);
+    ccplane_testing::mishaps! {
+        1 a_flow_survives_its_agent_and_is_steered_by_the_next,
     }
 }

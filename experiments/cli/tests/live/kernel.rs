@@ -5,7 +5,7 @@ use crate::common::lab::{
     LABS, LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, sample,
     wait_until_full,
 };
-use crate::common::{Home, as_nobody, stderr, stdout, wait_for};
+use crate::common::{Home, as_nobody, failed, stderr, stdout, wait_for};
 use ccplane_emulator::{Direction, Loss};
 use ccplane_testing::STALL;
 use nix::sys::signal::Signal;
@@ -398,9 +398,7 @@ fn a_flow_is_measured_and_traced_until_it_ends() {
         "{metrics:?}"
     );
     assert!(!named("ccplane:fields_updated").is_empty());
-    let unknown = lab.home.run(&["qlog", "999999"]);
-    assert_eq!(unknown.status.code(), Some(1));
-    assert!(stderr(&unknown).contains("there is no such flow"), "{}", stderr(&unknown));
+    failed(&lab.home.run(&["qlog", "999999"]), 1, "there is no such flow");
 }
 
 /// The check of the bound on stalls finds a stall that is longer.
@@ -424,31 +422,12 @@ fn a_stall_of_a_live_flow_is_found() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
-        repeated(1, super::a_flow_survives_kill_9_and_the_next_agent_adopts_it);
-    }
-
-    #[test]
-    fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
-        repeated(1, super::a_hung_agents_flow_runs_natively_and_flows_says_so);
-    }
-
-    #[test]
-    fn a_stopped_agent_leaves_the_kernel_as_it_was() {
-        repeated(2, super::a_stopped_agent_leaves_the_kernel_as_it_was);
-    }
-
-    #[test]
-    fn an_agent_out_of_descriptors_steers_on_and_stops_clean() {
-        repeated(1, super::an_agent_out_of_descriptors_steers_on_and_stops_clean);
-    }
-
-    #[test]
-    fn doctor_removes_what_a_killed_agent_left() {
-        repeated(2, super::doctor_removes_what_a_killed_agent_left);
+    ccplane_testing::mishaps! {
+        1 a_flow_survives_kill_9_and_the_next_agent_adopts_it,
+        1 a_hung_agents_flow_runs_natively_and_flows_says_so,
+        2 a_stopped_agent_leaves_the_kernel_as_it_was,
+        1 an_agent_out_of_descriptors_steers_on_and_stops_clean,
+        2 doctor_removes_what_a_killed_agent_left,
     }
 }
 

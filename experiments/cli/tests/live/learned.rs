@@ -2,7 +2,7 @@
 //! killed, what `ccplane snapshot` does to them, and what a learner that hangs holds up.
 
 use crate::common::lab::{Lab, SmallDisk, assert_never_stalled, assert_runs, kill_9, mishap};
-use crate::common::{Agent, stderr, stdout, wait_for};
+use crate::common::{Agent, failed, stderr, stdout, wait_for};
 use ccplane_snapshot::{SigningKey, Snapshot, Terms};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -308,9 +308,7 @@ fn snapshots_are_pushed_rolled_back_or_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(2), "{name}: {}", stdout(&output));
         assert!(stderr(&output).contains(why), "{name}: {}", stderr(&output));
     }
-    let output = lab.home.run(&["snapshot", "rollback", SLOT]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("last good snapshot"), "{}", stderr(&output));
+    failed(&lab.home.run(&["snapshot", "rollback", SLOT]), 1, "last good snapshot");
     assert_eq!(parts(&listed(&lab)), before);
     assert_eq!(wait_for_decisions(&lab, 3).uid, first.uid);
 
@@ -473,30 +471,11 @@ fn rows_wake_nobody_until_their_batch_is_due() {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
-        repeated(1, super::flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over);
-    }
-
-    #[test]
-    fn a_full_disk_costs_files_and_nothing_else() {
-        repeated(1, super::a_full_disk_costs_files_and_nothing_else);
-    }
-
-    #[test]
-    fn a_trial_ends_with_the_agent_that_began_it() {
-        repeated(1, super::a_trial_ends_with_the_agent_that_began_it);
-    }
-
-    #[test]
-    fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
-        repeated(1, super::an_agent_killed_while_it_pushes_leaves_the_slot_whole);
-    }
-
-    #[test]
-    fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
-        repeated(1, super::a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows);
+    ccplane_testing::mishaps! {
+        1 flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over,
+        1 a_full_disk_costs_files_and_nothing_else,
+        1 a_trial_ends_with_the_agent_that_began_it,
+        1 an_agent_killed_while_it_pushes_leaves_the_slot_whole,
+        1 a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows,
     }
 }

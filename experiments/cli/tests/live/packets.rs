@@ -1,6 +1,6 @@
 //! The agent with decisions about packets, in a network namespace of its own.
 
-use crate::common::{Home, PATIENCE, stderr, wait_for};
+use crate::common::{Home, PATIENCE, failed, stderr, wait_for};
 use ccplane_emulator::multi::RECEIVER;
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_emulator::{LinkConfig, MultiPath, Shape};
@@ -195,9 +195,7 @@ fn parameters_are_those_of_the_configuration() {
     let home = Home::new(
         "datapath.packets.algorithm = \"pias\"\ndatapath.packets.parameters = { demote_9_bytes = 1 }\n",
     );
-    let refused = home.run(&["agent", "--check-config"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("datapath.packets.parameters"), "{}", stderr(&refused));
+    failed(&home.run(&["agent", "--check-config"]), 2, "datapath.packets.parameters");
 }
 
 #[test]

@@ -432,10 +432,7 @@ fn the_machines_agent_steers() -> Option<()> {
 
 /// Each time to a new flow.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn the_machines_agent_steers() {
-        repeated(2, super::the_machines_agent_steers);
+    ccplane_testing::mishaps! {
+        2 the_machines_agent_steers,
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use crate::common::{Home, ccplane, command, stderr, stdout};
+use crate::common::{Home, ccplane, command, failed, stderr, stdout};
 use ccplane_ebpf::record::program_ids;
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_netsim::workload::recorded::{Burst, Recording};
@@ -31,12 +32,15 @@ fn recorder(test: &str, namespace: &Namespace, arguments: &[&str]) -> Option<Chi
     None
 }
 
-fn namespace(test: &str) -> Option<Namespace> {
+/// A namespace, and a file to record its flows to in a folder of its own; `None`, which is said, where there can be none.
+fn place(test: &str) -> Option<(Namespace, tempfile::TempDir, PathBuf)> {
     if !netns::available() {
         skipped(test, "needs root to make network namespaces");
         return None;
     }
-    Some(Namespace::anonymous().unwrap())
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flows.jsonl");
+    Some((Namespace::anonymous().unwrap(), folder, file))
 }
 
 /// Sends `request` bytes over loopback in a namespace and gets `answer` bytes back.
@@ -56,9 +60,7 @@ fn exchange(namespace: &Namespace, listener: &TcpListener, request: usize, answe
 #[test]
 fn a_recording_holds_what_was_sent() {
     const TEST: &str = "a_recording_holds_what_was_sent";
-    let Some(namespace) = namespace(TEST) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("flows.jsonl");
+    let Some((namespace, folder, file)) = place(TEST) else { return };
     let Some(child) = recorder(TEST, &namespace, &["-o", file.to_str().unwrap()]) else { return };
     let listener = namespace.run(|| TcpListener::bind("127.0.0.2:7002").unwrap()).unwrap();
     exchange(&namespace, &listener, 300, 50_000);
@@ -87,9 +89,7 @@ fn a_recording_holds_what_was_sent() {
 #[test]
 fn a_killed_recorder_leaves_nothing_in_the_kernel() {
     const TEST: &str = "a_killed_recorder_leaves_nothing_in_the_kernel";
-    let Some(namespace) = namespace(TEST) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("flows.jsonl");
+    let Some((namespace, _folder, file)) = place(TEST) else { return };
     let Some(mut child) = recorder(TEST, &namespace, &["-o", file.to_str().unwrap()]) else { return };
     let own = programs_of(child.id());
     assert_eq!(own.len(), 4, "{own:?}");
@@ -111,9 +111,7 @@ fn programs_of(pid: u32) -> BTreeSet<u32> {
 #[test]
 fn a_command_is_recorded_until_it_ends() {
     const TEST: &str = "a_command_is_recorded_until_it_ends";
-    let Some(namespace) = namespace(TEST) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("flows.jsonl");
+    let Some((namespace, _folder, file)) = place(TEST) else { return };
     let arguments = ["-o", file.to_str().unwrap(), "--", "sleep", "0.2"];
     let Some(child) = recorder(TEST, &namespace, &arguments) else { return };
     assert!(child.wait_with_output().unwrap().status.success());
@@ -162,7 +160,9 @@ fn thresholds_of_a_recording_are_lines_for_an_agent() {
     let empty = folder.path().join("empty.jsonl");
     let none = "{\"ccplane_recording\":1,\"burst_gap_us\":1,\"command\":\"\"}\n{\"flows\":0,\"open\":0,\"missed\":0}\n";
     fs::write(&empty, none).unwrap();
-    let refused = ccplane(&["record", "show", empty.to_str().unwrap(), "--thresholds"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("no flow to learn from"), "{}", stderr(&refused));
+    failed(
+        &ccplane(&["record", "show", empty.to_str().unwrap(), "--thresholds"]),
+        2,
+        "no flow to learn from",
+    );
 }

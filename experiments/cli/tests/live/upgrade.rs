@@ -288,10 +288,7 @@ fn new_slots_begin_with_what_an_earlier_agent_learned() {
 
 /// Each time to new flows.
 mod mishaps {
-    use ccplane_testing::repeated;
-
-    #[test]
-    fn the_next_agent_takes_over_flows_slots_and_snapshots() {
-        repeated(1, super::the_next_agent_takes_over_flows_slots_and_snapshots);
+    ccplane_testing::mishaps! {
+        1 the_next_agent_takes_over_flows_slots_and_snapshots,
     }
 }

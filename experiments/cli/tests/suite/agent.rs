@@ -1,6 +1,6 @@
 //! The agent as a process: start, refusals, signals, sockets, and hostile clients.
 
-use crate::common::{Home, as_nobody, ccplane, exchange, stderr, stdout, wait_for};
+use crate::common::{Home, as_nobody, ccplane, exchange, failed, stderr, stdout, wait_for};
 use ccplane_contract::FlowInfo;
 use ccplane_snapshot::Snapshot;
 use ccplane_wire::v1::{self, AddrOrder};
@@ -86,9 +86,7 @@ fn arms_of_a_portfolio_may_have_snapshots_of_their_own() {
 
 #[test]
 fn a_missing_configuration_is_an_input_error() {
-    let output = ccplane(&["agent", "--config", "/nonexistent/ccp.toml"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("/nonexistent/ccp.toml"));
+    failed(&ccplane(&["agent", "--config", "/nonexistent/ccp.toml"]), 2, "/nonexistent/ccp.toml");
     assert_eq!(ccplane(&["agent", "--no-such-flag"]).status.code(), Some(2));
 }
 
@@ -96,9 +94,7 @@ fn a_missing_configuration_is_an_input_error() {
 fn a_run_directory_that_others_can_enter_is_refused() {
     let home = Home::new("");
     fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o755)).unwrap();
-    let output = home.run(&["agent"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("mode 0700"), "{}", stderr(&output));
+    failed(&home.run(&["agent"]), 1, "mode 0700");
 }
 
 #[test]
@@ -159,9 +155,7 @@ fn stop_waits_until_it_is_gone() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(!home.path("control.sock").exists());
     assert_eq!(agent.wait(), Some(0));
-    let output = home.run(&["stop"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no agent runs"), "{}", stderr(&output));
+    failed(&home.run(&["stop"]), 1, "no agent runs");
 }
 
 #[test]
@@ -220,9 +214,7 @@ fn after_kill_9_the_next_agent_replaces_stale_sockets() {
 fn what_is_no_socket_is_never_removed() {
     let home = Home::new("");
     fs::write(home.path("control.sock"), "precious").unwrap();
-    let output = home.run(&["agent"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("not a socket"), "{}", stderr(&output));
+    failed(&home.run(&["agent"]), 1, "not a socket");
     assert_eq!(fs::read(home.path("control.sock")).unwrap(), b"precious");
 }
 
@@ -238,9 +230,7 @@ fn rules_are_replaced_by_reload_and_sighup_or_not_at_all() {
     assert_eq!((&status["default_algorithm"], &status["rules"]), (&"reno".into(), &1.into()));
 
     home.configure(&format!("default_algorithm = \"none\"\n{base}"));
-    let output = home.run(&["reload"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no algorithm is called `none`"), "{}", stderr(&output));
+    failed(&home.run(&["reload"]), 2, "no algorithm is called `none`");
     assert_eq!(home.json(&["status"])["rules"], 1, "nothing was changed");
 
     home.configure(&format!("{base}{rule}{rule}"));
@@ -412,9 +402,7 @@ fn flows_are_watched_until_the_reader_leaves() {
     drop(lines);
     let status = wait_for("it ends when nobody reads", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
-    let refused = home.run(&["adopt", "cubic"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("kernel's flows are not steered"), "{}", stderr(&refused));
+    failed(&home.run(&["adopt", "cubic"]), 1, "kernel's flows are not steered");
 }
 
 /// A hung agent cannot answer: the command says so, and within its time limit.
@@ -444,8 +432,6 @@ fn an_answer_that_is_none_is_refused() {
         let _ = stream.read(&mut request).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\n").unwrap();
     });
-    let output = home.run(&["status"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot be read"), "{}", stderr(&output));
+    failed(&home.run(&["status"]), 1, "cannot be read");
     impostor.join().unwrap();
 }

@@ -1,6 +1,6 @@
 //! The metrics endpoint of a running agent, asked by a real client and by hostile ones.
 
-use crate::common::{Agent, Home, PATIENCE, stderr, stdout, wait_for};
+use crate::common::{Agent, Home, PATIENCE, failed, stderr, stdout, wait_for};
 use ccplane_testing::skipped;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -91,9 +91,7 @@ fn it_is_off_unless_asked_for_and_loopback_only_unless_told() {
 fn a_port_in_use_is_refused_with_the_field() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let home = Home::new(&format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
-    let output = home.run(&["agent"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("metrics.listen: 127.0.0.1:"), "{}", stderr(&output));
+    failed(&home.run(&["agent"]), 1, "metrics.listen: 127.0.0.1:");
 }
 
 #[test]

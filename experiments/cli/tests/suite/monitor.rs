@@ -1,7 +1,7 @@
 //! `ccplane top` in a terminal and `ccplane web` in a browser, beside a real agent with a QUIC flow.
 
 use crate::common::serve::{Serve, endless};
-use crate::common::{Agent, Home, PATIENCE, ccplane, stderr, wait_for};
+use crate::common::{Agent, Home, PATIENCE, ccplane, failed, stderr, wait_for};
 use ccplane_testing::skipped;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
@@ -364,7 +364,5 @@ fn a_terminal_shows_flows_that_move() {
 
 #[test]
 fn a_page_without_a_terminal_is_refused() {
-    let output = ccplane(&["top"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no terminal"), "{}", stderr(&output));
+    failed(&ccplane(&["top"]), 2, "no terminal");
 }

@@ -13,7 +13,7 @@ const PORT: u16 = 5001;
 const TRIES: u32 = 4;
 
 /// Whether to go on; says loudly why not.
-fn root(test: &str) -> bool {
+pub fn root(test: &str) -> bool {
     if !netns::available() {
         ccplane_testing::skipped(test, "needs root and /dev/net/tun to make network namespaces");
     }

@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
+use crate::emulator::root;
 use ccplane_emulator::multi::{RECEIVER, SENDER};
-use ccplane_emulator::{Emulator, LinkConfig, MultiPath, Queue, Shape, netns};
+use ccplane_emulator::{Emulator, LinkConfig, MultiPath, Queue, Shape};
 use ccplane_testing::{PATIENCE, wait_until, within_tries};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
@@ -14,14 +15,6 @@ use std::os::fd::AsRawFd;
 
 const PORT: u16 = 5003;
 const TRIES: u32 = 4;
-
-/// Whether to go on; says loudly why not.
-fn root(test: &str) -> bool {
-    if !netns::available() {
-        ccplane_testing::skipped(test, "needs root and /dev/net/tun to make network namespaces");
-    }
-    netns::available()
-}
 
 /// Three paths that differ in delay, up only.
 fn paths() -> MultiPath {

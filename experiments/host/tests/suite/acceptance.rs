@@ -15,7 +15,8 @@ const SHARE_OF_BEST: f64 = 0.95;
 /// Settings that carry as much as the best one but for so little count as the best, too.
 const AS_GOOD: f64 = 0.005;
 
-fn nowhere() -> Host {
+/// A host about which nothing is known.
+pub fn nowhere() -> Host {
     Host {
         kernel: "none".into(),
         processors: String::new(),

@@ -1,10 +1,10 @@
 //! Sweeps that are cut short, go on, and run into a full disk.
 
+use crate::acceptance::nowhere;
 use ccplane_host::{
     Costs, Fault, ModelHost, Row, Source, Step, Subject, SweepEnd, SweepOptions, Table, TableError,
     TableHeader, drawn, sweep,
 };
-use ccplane_results::Host;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -15,21 +15,12 @@ fn model() -> ModelHost {
 }
 
 fn header(model: &ModelHost, is_model: bool) -> TableHeader {
-    let host = Host {
-        kernel: "none".into(),
-        processors: String::new(),
-        sysctls: Default::default(),
-        version: String::new(),
-        git_commit: String::new(),
-        command: String::new(),
-        started_at: String::new(),
-    };
     let source = match is_model {
         true => Source::Model { nodes: 2, cores_per_node: 4 },
         // Rows of a host are written one by one.
         false => Source::Host { interface: "eth0".into(), is_own: false },
     };
-    TableHeader::new(source, model.space().clone(), host)
+    TableHeader::new(source, model.space().clone(), nowhere())
 }
 
 fn sorted(table: &Table) -> Vec<Row> {

@@ -1,9 +1,12 @@
 """What the extension module offers; the package's own modules wrap it."""
 
 from os import PathLike
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Layers: TypeAlias = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 def algorithms() -> list[str]:
     """The names of the built-in algorithms."""
@@ -72,8 +75,8 @@ def run_in_rust(
 
 def policy_to_bytes(
     algorithm: str,
-    actor: list[tuple[NDArray[np.float32], NDArray[np.float32]]],
-    critic: list[tuple[NDArray[np.float32], NDArray[np.float32]]],
+    actor: _Layers,
+    critic: _Layers,
     activation: str,
     log_std: float,
     seed: int,
@@ -84,24 +87,12 @@ def policy_to_bytes(
 
 def read_policy(
     path: str | PathLike[str],
-) -> tuple[
-    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
-    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
-    str,
-    float,
-    str,
-]:
+) -> tuple[_Layers, _Layers, str, float, str]:
     """A policy file's actor, critic, activation, log of the actions' deviation, and algorithm."""
 
 def policy_from_bytes(
     content: bytes,
-) -> tuple[
-    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
-    list[tuple[NDArray[np.float32], NDArray[np.float32]]],
-    str,
-    float,
-    str,
-]:
+) -> tuple[_Layers, _Layers, str, float, str]:
     """The same of a policy file's content."""
 
 def simulate(

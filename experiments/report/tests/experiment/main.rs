@@ -91,12 +91,17 @@ fn golden_structure() {
     }
 }
 
+/// Keeps a report where `CCPLANE_DRAW` says.
+fn keep_for_a_look(results: &Results, name: &str) {
+    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
+        experiment::write(results, dir.as_ref(), name).unwrap();
+    }
+}
+
 #[test]
 fn a_link_that_changes() {
     let results = changing();
-    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
-        experiment::write(&results, dir.as_ref(), "adapt").unwrap();
-    }
+    keep_for_a_look(&results, "adapt");
     let page = page_of(&results);
     let table = page.split("aria-label=\"Between the link’s changes\"").nth(1).unwrap();
     let table = table.split("</table>").next().unwrap();
@@ -466,9 +471,7 @@ fn crowd() -> Results {
 #[test]
 fn a_crowd_is_shown_by_algorithm() {
     let results = crowd();
-    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
-        experiment::write(&results, dir.as_ref(), "crowd").unwrap();
-    }
+    keep_for_a_look(&results, "crowd");
     let page = page_of(&results);
     let figures = element_tree(&page).iter().filter(|t| *t == "figure").count();
     assert_eq!(figures, 1 + 3, "a scatter, and an algorithm each");
@@ -516,9 +519,7 @@ fn few_links_of_few_contenders_are_shown_at_a_glance() {
     let results = few();
     let dir = tempfile::tempdir().unwrap();
     let (files, page) = report(&results, dir.path());
-    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
-        experiment::write(&results, dir.as_ref(), "few").unwrap();
-    }
+    keep_for_a_look(&results, "few");
     let links = experiment::at_a_glance(&results);
     assert_eq!(links.len(), 2);
     for link in &links {

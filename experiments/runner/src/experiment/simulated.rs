@@ -115,13 +115,8 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     let emulated = job.scenario.simulator.emulated;
     let (ours, kernels) = if emulated { (Stack::Steered, Stack::Linux) } else { Default::default() };
     let flow = |algorithm: &str, source, start_us, stop_us| SimulationFlow {
-        algorithm: algorithm.to_owned(),
-        link: 0,
-        source,
-        start_us,
-        stop_us,
-        own: OwnPath::default(),
         stack: ours,
+        ..SimulationFlow::new(algorithm, source, start_us, stop_us)
     };
     let mut flows = Vec::new();
     let mut duration_us = plan.duration_ms * 1000;

@@ -2,6 +2,7 @@
 
 use crate::common::{S, SILENCE_US, World};
 use crate::generic::{RENO, generic, reno};
+use ccplane_contract::FlowId;
 use ccplane_portus_host::{Hosted, host};
 use generic_cong_avoid::cubic::Cubic;
 use portus::ipc::Ipc;
@@ -155,13 +156,19 @@ fn algorithms_of_two_portuses_and_one_of_ours_run_side_by_side() {
     assert!(world.is_steered(generic) && world.core.flow(crate::common::DP, held).is_none());
 }
 
-#[test]
-fn an_algorithm_that_panics_leaves_its_flows_native_and_the_agent_alive() {
-    let (frail, _ends) = scripted("frail", 5, HOLD, Mishap::Panics { after: 200 });
-    let rules = [(HOSTED_PORT, "ccp-reno"), (OTHER_PORT, "frail")];
-    let mut world = World::new(MBIT, QUEUE_PACKETS, vec![Arc::new(frail)], &rules);
+/// A flow of ours, and one that a scripted algorithm steers.
+fn beside_ours(name: &'static str, mishap: Mishap) -> (World, [FlowId; 2], Held) {
+    let (hosted, ends) = scripted(name, 5, HOLD, mishap);
+    let rules = [(HOSTED_PORT, "ccp-reno"), (OTHER_PORT, name)];
+    let mut world = World::new(MBIT, QUEUE_PACKETS, vec![Arc::new(hosted)], &rules);
     let (ours, flow) = (world.open(HOSTED_PORT), world.open(OTHER_PORT));
     world.run_until("it steers", |world| world.is_steered(flow));
+    (world, [ours, flow], ends)
+}
+
+#[test]
+fn an_algorithm_that_panics_leaves_its_flows_native_and_the_agent_alive() {
+    let (mut world, [ours, flow], _ends) = beside_ours("frail", Mishap::Panics { after: 200 });
     world.run_until("it panics", |world| !world.is_steered(flow));
     let reason = "frail has ended: it panicked: as the script says";
     assert_eq!(world.native(flow).unwrap(), reason);
@@ -178,11 +185,7 @@ fn an_algorithm_that_panics_leaves_its_flows_native_and_the_agent_alive() {
 
 #[test]
 fn an_algorithm_that_hangs_is_silent_and_gets_its_flows_back_when_it_goes_on() {
-    let (slow, ends) = scripted("slow", 5, HOLD, Mishap::Hangs { after: 100 });
-    let rules = [(HOSTED_PORT, "ccp-reno"), (OTHER_PORT, "slow")];
-    let mut world = World::new(MBIT, QUEUE_PACKETS, vec![Arc::new(slow)], &rules);
-    let (ours, flow) = (world.open(HOSTED_PORT), world.open(OTHER_PORT));
-    world.run_until("it steers", |world| world.is_steered(flow));
+    let (mut world, [ours, flow], ends) = beside_ours("slow", Mishap::Hangs { after: 100 });
     world.hanging = Some(ends.hanging);
     world.run_until("it hangs", |world| world.hangs);
     let hung_us = world.sim.now_us();

@@ -30,6 +30,14 @@ fn set_up() -> Lab {
     Lab { outside, policy, folder }
 }
 
+/// A process that has connected and heard of the deployed policy.
+fn greeted() -> (Lab, UnixStream) {
+    let mut lab = set_up();
+    let mut stream = lab.connect();
+    receive(&mut stream);
+    (lab, stream)
+}
+
 impl Lab {
     fn connect(&mut self) -> UnixStream {
         let stream = UnixStream::connect(self.folder.path().join("aurora.learner")).unwrap();
@@ -145,9 +153,7 @@ fn a_process_hears_of_flows_and_offers_what_it_learned() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_says_why() {
-    let mut lab = set_up();
-    let mut stream = lab.connect();
-    receive(&mut stream);
+    let (mut lab, mut stream) = greeted();
     lab.rows(100, 0.0);
     lab.step();
     receive(&mut stream);
@@ -179,9 +185,7 @@ fn what_does_not_fit_is_refused_and_says_why() {
 
 #[test]
 fn an_offer_that_no_loop_could_be_asked_to_try_comes_back() {
-    let mut lab = set_up();
-    let mut stream = lab.connect();
-    receive(&mut stream);
+    let (mut lab, mut stream) = greeted();
     lab.rows(100, 0.0);
     let other = lab.other();
     offer(&mut stream, &other);
@@ -195,9 +199,7 @@ fn an_offer_that_no_loop_could_be_asked_to_try_comes_back() {
 
 #[test]
 fn no_row_follows_one_that_was_forgotten() {
-    let mut lab = set_up();
-    let mut stream = lab.connect();
-    receive(&mut stream);
+    let (mut lab, mut stream) = greeted();
     lab.rows(MAX_ROWS as i32 + 10, 0.0);
     lab.step();
     let rows = json(&receive(&mut stream).1);
@@ -248,9 +250,7 @@ fn an_offer_outlives_its_process() {
 
 #[test]
 fn rows_are_current_by_any_datapaths_deployment() {
-    let mut lab = set_up();
-    let mut stream = lab.connect();
-    receive(&mut stream);
+    let (mut lab, mut stream) = greeted();
     let hash = lab.outside.deployments.snapshot().hash();
     let elsewhere = Decision { uid: Some(SnapshotUid(DEPLOYED + 1)), ..decided(hash, Verdict::Pushed) };
     lab.outside.on_decision(&elsewhere);

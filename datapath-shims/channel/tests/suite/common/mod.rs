@@ -3,8 +3,10 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ccplane_channel::hub::{Hub, HubOptions};
 use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Turn};
 use ccplane_contract::fake::FakeDatapath;
 use ccplane_contract::registry::Programs;
@@ -28,6 +30,13 @@ pub fn forget(toy: &mut FakeDatapath) {
 /// Returns the program of each flow.
 pub fn programs_of(toy: &FakeDatapath) -> Vec<(FlowId, Option<ProgramUid>)> {
     toy.flows.iter().map(|(flow, of)| (*flow, of.program)).collect()
+}
+
+/// A hub with rings, which is woken in this way.
+pub fn hub(path: &Path, wake: ccplane_channel::Wake) -> Hub {
+    let heartbeat_timeout = Duration::from_millis(500);
+    let options = HubOptions { max_peers: 8, heartbeat_timeout, session: 1, rings: true, wake };
+    Hub::bind(path, options).unwrap()
 }
 
 pub fn info() -> FlowInfo {
@@ -205,7 +214,7 @@ impl Agent {
     }
 }
 
-fn bind(path: &std::path::Path) -> UnixDatagram {
+fn bind(path: &Path) -> UnixDatagram {
     nonblocking(UnixDatagram::bind(path).unwrap())
 }
 

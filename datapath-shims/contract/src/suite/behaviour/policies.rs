@@ -1,6 +1,6 @@
 //! Promises 6 and 7, of datapaths that run policies.
 
-use super::{A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promise, refused};
+use super::{A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promise, refused, window_is};
 use crate::suite::linear::Linear;
 use crate::{DatapathError, Field, FlowId, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::image::{self, PIN, map};
@@ -254,13 +254,7 @@ fn decision_applied(s: &mut Session) -> Outcome {
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 40_000);
     promise(exact, "the rest of the clause sees the decision", &s.reports[0].values)?;
     let stats = s.stats(flow)?;
-    let shown = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
-    let near = shown <= 40_000 && shown + u64::from(stats.transport.mss_bytes) > 40_000;
-    promise(
-        near,
-        "the window is applied, rounded down to segments",
-        &(stats.transport.snd_cwnd, stats.transport.mss_bytes),
-    )?;
+    window_is(&stats, 40_000, "the window is applied, rounded down to segments")?;
     s.push(&Linear { map: map::RATE, min: 299_999, max: 300_000, ..plain(2) }, Part::Active)?;
     s.decides("a push is followed", 2)?;
     // What a flow shows may be older than what it reports.

@@ -10,6 +10,7 @@ use ccplane_snapshot::{
 };
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
+use std::net::UdpSocket;
 use std::sync::Arc;
 
 /// Inputs of these predictors.
@@ -102,4 +103,36 @@ pub fn turned_digits() -> TrustedSnapshot {
         provenance: Provenance::default(),
     };
     Trust::Any.admit(Snapshot::new(parts).unwrap(), &Admission::default()).unwrap()
+}
+
+/// Asks a server over `client` so many times, some of it refused, and tells what was true; holds each answer against the server in
+/// memory, which draws the same random numbers.
+pub fn converse(
+    client: &UdpSocket,
+    in_memory: &mut Server,
+    draws: &mut ChaCha8Rng,
+    times: usize,
+    what: &str,
+) {
+    let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
+    for n in 0..times {
+        let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
+        // One that is refused takes a random number, too.
+        let broken = &asked[..n % 40];
+        client.send(broken).unwrap();
+        assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
+        client.send(&asked).unwrap();
+        assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
+        let received = client.recv(&mut reply);
+        let length = received.unwrap_or_else(|error| panic!("{what}: request {n}: {error}"));
+        assert_eq!(reply[..length], expected, "{what}: request {n}");
+        let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
+        client.send(&feedback).unwrap();
+        assert!(!in_memory.handle(&feedback, draws.next_u32(), &mut expected));
+    }
+    // A last question, so that the last feedback was heard.
+    let last = request(0, 0, &inputs(0));
+    client.send(&last).unwrap();
+    client.recv(&mut reply).unwrap();
+    in_memory.handle(&last, draws.next_u32(), &mut expected);
 }

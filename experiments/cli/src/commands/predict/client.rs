@@ -45,23 +45,23 @@ fn connect(server: SocketAddr) -> Result<UdpSocket, Failure> {
 }
 
 pub(super) fn ask(args: &PredictAskArgs) -> Result<(), Failure> {
-    let (images, _) = images(&args.images)?;
+    let (images, _) = images(&args.asked.images)?;
     let test = images.split().test;
-    let socket = connect(args.server)?;
-    let failed = |source| Failure::runtime(PredictError::Ask { server: args.server, source });
+    let socket = connect(args.asked.server)?;
+    let failed = |source| Failure::runtime(PredictError::Ask { server: args.asked.server, source });
     socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut outcome = Asked { asked: 0, answered: 0, right: 0 };
     let mut silent = 0;
     while outcome.asked < args.count {
         let (pixels, truth) = test.get(outcome.asked as usize % test.len().max(1)).unwrap_or_default();
         let mut request = [0; MAX_DATAGRAM_BYTES];
-        let length = write_request(&mut request, args.slot, outcome.asked, pixels);
+        let length = write_request(&mut request, args.asked.slot, outcome.asked, pixels);
         let reply = exchange(&socket, request.get(..length).unwrap_or_default(), outcome.asked);
         outcome.asked += 1;
         let Some(reply) = reply.map_err(failed)? else {
             silent += 1;
             if silent == MAX_SILENT {
-                return Err(Failure::runtime(PredictError::Silent(args.server)));
+                return Err(Failure::runtime(PredictError::Silent(args.asked.server)));
             }
             continue;
         };
@@ -106,19 +106,19 @@ fn exchange(socket: &UdpSocket, request: &[u8], id: u64) -> io::Result<Option<Re
 }
 
 pub(super) fn bench(args: &PredictBenchArgs) -> Result<(), Failure> {
-    let (images, _) = images(&args.images)?;
-    let socket = connect(args.server)?;
+    let (images, _) = images(&args.asked.images)?;
+    let socket = connect(args.asked.server)?;
     let load = Load {
-        slot: args.slot,
+        slot: args.asked.slot,
         pace: args.rate.map_or(Pace::OneOutstanding, |rate| Pace::OpenLoop(f64::from(rate))),
         time: Duration::from_secs_f64(args.seconds),
         feedback: !args.no_feedback,
         spins: args.spin,
     };
     let outcome = load::run(&socket, &images.split().test, &load)
-        .map_err(|source| Failure::runtime(PredictError::Ask { server: args.server, source }))?;
+        .map_err(|source| Failure::runtime(PredictError::Ask { server: args.asked.server, source }))?;
     if outcome.answered == 0 {
-        return Err(Failure::runtime(PredictError::Silent(args.server)));
+        return Err(Failure::runtime(PredictError::Silent(args.asked.server)));
     }
     let measured = measured(&outcome);
     if args.json {

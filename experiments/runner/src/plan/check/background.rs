@@ -71,14 +71,7 @@ fn bulk(
     (start_ms, stop_ms): (u64, u64),
     known: &Known<'_>,
 ) -> Checked<Background> {
-    let set = [
-        ("rate_mbit", source.rate_mbit.is_some()),
-        ("on_ms", source.on_ms.is_some()),
-        ("off_ms", source.off_ms.is_some()),
-    ];
-    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
-        return refuse(format!("{field}.{key}"), "only with kind = \"udp\"");
-    }
+    unset(field, &of_datagrams(source), "only with kind = \"udp\"")?;
     of_short_flows(field, source)?;
     let Some(name) = &source.algorithm else {
         return refuse(field, "algorithm = \"cubic\", or kind = \"udp\", is needed");
@@ -101,8 +94,22 @@ fn bulk(
 
 fn of_short_flows(field: &str, source: &BackgroundSource) -> Checked<()> {
     let set = [("distribution", source.distribution.is_some()), ("load", source.load.is_some())];
-    match set.iter().find(|(_, set)| *set) {
-        Some((key, _)) => refuse(format!("{field}.{key}"), "only with kind = \"short-flows\""),
+    unset(field, &set, "only with kind = \"short-flows\"")
+}
+
+/// The keys of datagrams alone, and whether they are set.
+fn of_datagrams(source: &BackgroundSource) -> [(&'static str, bool); 3] {
+    [
+        ("rate_mbit", source.rate_mbit.is_some()),
+        ("on_ms", source.on_ms.is_some()),
+        ("off_ms", source.off_ms.is_some()),
+    ]
+}
+
+/// Refuses the first of these keys that is set.
+fn unset(field: &str, keys: &[(&str, bool)], message: &str) -> Checked<()> {
+    match keys.iter().find(|(_, is_set)| *is_set) {
+        Some((key, _)) => refuse(format!("{field}.{key}"), message),
         None => Ok(()),
     }
 }
@@ -114,17 +121,10 @@ fn short(
     (start_ms, stop_ms): (u64, u64),
     known: &Known<'_>,
 ) -> Checked<ShortBackground> {
-    let set = [
-        ("rate_mbit", source.rate_mbit.is_some()),
-        ("on_ms", source.on_ms.is_some()),
-        ("off_ms", source.off_ms.is_some()),
-        ("flows", source.flows.is_some()),
-        ("datapath", source.datapath.is_some()),
-    ];
-    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
-        let message = "not of short flows, which take algorithm, load, distribution, start_s, stop_s";
-        return refuse(format!("{field}.{key}"), message);
-    }
+    let message = "not of short flows, which take algorithm, load, distribution, start_s, stop_s";
+    unset(field, &of_datagrams(source), message)?;
+    let of_bulk = [("flows", source.flows.is_some()), ("datapath", source.datapath.is_some())];
+    unset(field, &of_bulk, message)?;
     let Some(name) = &source.algorithm else {
         return refuse(field, "algorithm = \"cubic\" is needed");
     };
@@ -149,10 +149,7 @@ fn udp(field: &str, source: &BackgroundSource, (start_ms, stop_ms): (u64, u64)) 
         ("parameters", !source.parameters.is_empty()),
         ("flows", source.flows.is_some()),
     ];
-    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
-        let message = "not of datagrams, which take rate_mbit, on_ms, off_ms, start_s, stop_s";
-        return refuse(format!("{field}.{key}"), message);
-    }
+    unset(field, &set, "not of datagrams, which take rate_mbit, on_ms, off_ms, start_s, stop_s")?;
     of_short_flows(field, source)?;
     let Some(rate) = source.rate_mbit else {
         return refuse(field, "rate_mbit, the datagrams' rate, is needed");
