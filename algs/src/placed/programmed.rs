@@ -53,7 +53,7 @@ impl WithProgram {
         if let Some((register, _)) = fields.iter().find(|(name, _)| !known(name)) {
             return Err(UnfitProgram::NoRegister { algorithm: of, register });
         }
-        let program = ProgramSource { source: source.to_owned().leak(), ..own.clone() };
+        let program = ProgramSource { source: source.to_owned().leak(), ..*own };
         Ok(WithProgram { name: format!("{of}{AT}{label}").leak(), algorithm, program })
     }
 }
@@ -64,7 +64,7 @@ impl Algorithm for WithProgram {
     }
 
     fn programs(&self) -> Vec<ProgramSource> {
-        vec![self.program.clone()]
+        vec![self.program]
     }
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
