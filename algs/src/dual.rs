@@ -159,10 +159,8 @@ impl Algorithm for Dual {
         Box::new(DualFlow::default())
     }
 
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
+    fn take_up(&self, info: &FlowInfo, from: &Handover, control: &mut Control) {
         Dual::start_from(from, info, control);
-        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -177,10 +177,8 @@ impl Algorithm for Mocc {
         })
     }
 
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
+    fn take_up(&self, info: &FlowInfo, from: &Handover, control: &mut Control) {
         start_from(from, info, control);
-        flow
     }
 
     fn policies(&self) -> Vec<PolicySource> {

@@ -194,10 +194,8 @@ impl Algorithm for Neural {
         start(&self.config, "neural", info, control)
     }
 
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
+    fn take_up(&self, info: &FlowInfo, from: &Handover, control: &mut Control) {
         Dual::start_from(from, info, control);
-        flow
     }
 
     fn policies(&self) -> Vec<PolicySource> {
@@ -235,10 +233,8 @@ impl Algorithm for NeuralInAgent {
         })
     }
 
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
+    fn take_up(&self, info: &FlowInfo, from: &Handover, control: &mut Control) {
         Dual::start_from(from, info, control);
-        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -65,8 +65,13 @@ pub trait Algorithm: Any + Send + Sync {
     /// speed. An algorithm that has a start of its own, or looks for the smallest round trip, sets what spares it both.
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
         let flow = self.flow(info, control);
-        control.update(&[("Cwnd", field(from.window_bytes(info.mss_bytes)))]);
+        self.take_up(info, from, control);
         flow
+    }
+
+    /// Called by [`Algorithm::resume`] once the flow is made: sets what it takes up of the other algorithm, by default the window.
+    fn take_up(&self, info: &FlowInfo, from: &Handover, control: &mut Control) {
+        control.update(&[("Cwnd", field(from.window_bytes(info.mss_bytes)))]);
     }
 
     /// The algorithms that its flows may run in place of programs of its own; then [`Algorithm::chooser`] chooses among them.

@@ -10,11 +10,9 @@ use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_engine::SharedProgram;
 use ccplane_engine::runner::Runnable;
-use ccplane_infer::Shape;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{CrossConfig, FlowIndex, LinkChange, MANY_FLOWS, Network, Occurrence};
-use ccplane_program::ir::{MAX_REGS, Program};
-use std::sync::Arc;
+use ccplane_program::ir::MAX_REGS;
 
 const NS_PER_US: u64 = 1000;
 
@@ -454,24 +452,10 @@ impl SimDatapath {
 }
 
 impl Shim for SimDatapath {
-    type Loaded = SharedProgram;
-
-    ccplane_contract::program_table!(programs);
-
-    fn slot_shape(&self, slot: u8) -> Option<Shape> {
-        self.slots.shape(slot)
-    }
-
-    fn load(&mut self, uid: ProgramUid, program: &Arc<Program>) -> Result<SharedProgram, DatapathError> {
-        Ok(SharedProgram::new(uid, program))
-    }
+    crate::hosts::shared_programs!();
 
     fn count_users(&self, uid: ProgramUid, _: &SharedProgram) -> usize {
         self.flows.iter().filter(|f| f.uses(uid)).count()
-    }
-
-    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
-        Ok(self.controllable(flow)?.program().map(Runnable::uid))
     }
 
     fn stage(&mut self, flow: FlowId, change: Change<'_, SharedProgram>) -> Result<(), DatapathError> {

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -329,13 +329,20 @@ fn portus_0_9_steers_a_kernel_flow() {
 /// The reno of generic_cong_avoid 0.4, as its registry holds it: an agent of portus 0.7, which listens at one place alone.
 #[test]
 fn generic_cong_avoids_reno_steers_a_kernel_flow() {
-    let Some(binary) = built("generic_cong_avoids_reno_steers_a_kernel_flow", "bin/reno") else { return };
-    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut lab) = Lab::new("gcareno") else { return };
-    lab.listens_as("portus");
+    let test = "generic_cong_avoids_reno_steers_a_kernel_flow";
+    let Some((binary, _one, lab)) = by_its_fixed_name(test, "bin/reno", "gcareno") else { return };
     a_portus_agent_steers_a_kernel_flow_through_every_mishap(&lab, |name| {
         Portus::start(name, Command::new(&binary))
     });
+}
+
+/// A program that .ci/portus has built and that listens at one place alone, the right to that place, and a lab.
+fn by_its_fixed_name(test: &str, path: &str, lab: &str) -> Option<(PathBuf, MutexGuard<'static, ()>, Lab)> {
+    let program = built(test, path)?;
+    let one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(lab)?;
+    lab.listens_as("portus");
+    Some((program, one, lab))
 }
 
 /// Finds a file that .ci/portus has built; a skip where it has not.
@@ -456,10 +463,8 @@ fn portus_0_8_steers_a_kernel_flow() {
 /// An algorithm in Python, which decides by each report.
 #[test]
 fn pyportus_steers_a_kernel_flow() {
-    let Some(python) = built("pyportus_steers_a_kernel_flow", "python/bin/python3") else { return };
-    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut lab) = Lab::new("pyportus") else { return };
-    lab.listens_as("portus");
+    let test = "pyportus_steers_a_kernel_flow";
+    let Some((python, _one, lab)) = by_its_fixed_name(test, "python/bin/python3", "pyportus") else { return };
     let script = python_aimd(&lab.home);
     an_agent_steers_and_comes_back(&lab, || python_agent(&python, &script));
 }

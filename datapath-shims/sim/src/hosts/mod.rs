@@ -19,16 +19,43 @@ use ccplane_engine::SharedProgram;
 use ccplane_engine::packets::HostMemory;
 pub(crate) use ccplane_engine::packets::{Outbound, PathSample};
 use ccplane_engine::runner::Runnable;
-use ccplane_infer::Shape;
 use ccplane_netsim::{FlowIndex, Network};
-use ccplane_program::ir::{Hook, MAX_REGS, Program};
+use ccplane_program::ir::{Hook, MAX_REGS};
 use flow::Decided;
 pub(crate) use flow::HostFlow;
-use std::sync::Arc;
 
 const NS_PER_US: u64 = 1000;
 /// Pairs of application and destination that all hosts remember together.
 const MAX_PEERS: usize = 1 << 18;
+
+/// Writes the parts of a [`Shim`] whose flows share programs, and of which it has a table and slots.
+macro_rules! shared_programs {
+    () => {
+        type Loaded = ccplane_engine::SharedProgram;
+
+        ccplane_contract::program_table!(programs);
+
+        fn slot_shape(&self, slot: u8) -> Option<ccplane_infer::Shape> {
+            self.slots.shape(slot)
+        }
+
+        fn load(
+            &mut self,
+            uid: ccplane_contract::ProgramUid,
+            program: &std::sync::Arc<ccplane_program::ir::Program>,
+        ) -> Result<ccplane_engine::SharedProgram, ccplane_contract::DatapathError> {
+            Ok(ccplane_engine::SharedProgram::new(uid, program))
+        }
+
+        fn program_of(
+            &mut self,
+            flow: ccplane_contract::FlowId,
+        ) -> Result<Option<ccplane_contract::ProgramUid>, ccplane_contract::DatapathError> {
+            Ok(self.controllable(flow)?.program().map(ccplane_engine::runner::Runnable::uid))
+        }
+    };
+}
+pub(crate) use shared_programs;
 
 /// A program that flows start with, and its first values.
 #[derive(Debug)]
@@ -271,17 +298,7 @@ impl SimHosts {
 }
 
 impl Shim for SimHosts {
-    type Loaded = SharedProgram;
-
-    ccplane_contract::program_table!(programs);
-
-    fn slot_shape(&self, slot: u8) -> Option<Shape> {
-        self.slots.shape(slot)
-    }
-
-    fn load(&mut self, uid: ProgramUid, program: &Arc<Program>) -> Result<SharedProgram, DatapathError> {
-        Ok(SharedProgram::new(uid, program))
-    }
+    shared_programs!();
 
     fn count_users(&self, uid: ProgramUid, _: &SharedProgram) -> usize {
         let runs = |flow: &&HostFlow| {
@@ -290,10 +307,6 @@ impl Shim for SimHosts {
         };
         let first = self.first.iter().flatten().filter(|first| first.program.uid() == uid);
         self.live().filter(runs).count() + first.count()
-    }
-
-    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
-        Ok(self.controllable(flow)?.program().map(Runnable::uid))
     }
 
     fn stage(&mut self, flow: FlowId, change: Change<'_, SharedProgram>) -> Result<(), DatapathError> {

@@ -5,8 +5,9 @@ use crate::common::lab::{
     LABS, LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, sample,
     wait_until_full,
 };
-use crate::common::{Home, as_nobody, failed, stderr, stdout, wait_for};
+use crate::common::{Agent, Home, as_nobody, failed, stderr, stdout, wait_for};
 use ccplane_emulator::{Direction, Loss};
+use ccplane_runner::traffic::BulkFlow;
 use ccplane_testing::STALL;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -28,12 +29,18 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Tries of a measurement that other work on the machine may spoil.
 const TRIES: u32 = 6;
 
-fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() -> Option<()> {
-    let lab = Lab::new("kill9", "cubic")?;
+/// An agent and a flow that it steers, which fills its link.
+fn filled(test: &str, algorithm: &str) -> Option<(Lab, Agent, BulkFlow)> {
+    let lab = Lab::new(test, algorithm)?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
     wait_until_full(&flow);
+    Some((lab, agent, flow))
+}
+
+fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() -> Option<()> {
+    let (lab, agent, flow) = filled("kill9", "cubic")?;
     let possible = u64::from(LINK_MBIT) * 125_000 * WINDOW.as_secs();
     let before = acked_at_least("a filled link", &flow, WINDOW, possible * 8 / 10, TRIES);
     assert!(lab.home.log().contains(&lab.attached(0)), "{}", lab.home.log());
@@ -129,11 +136,7 @@ fn programs(lab: &Lab) -> Vec<(u32, u32)> {
 }
 
 fn a_hung_agents_flow_runs_natively_and_flows_says_so() -> Option<()> {
-    let lab = Lab::new("hung", "reno")?;
-    let agent = lab.home.agent();
-    let flow = lab.flow();
-    lab.wait_for_mode("program");
-    wait_until_full(&flow);
+    let (lab, agent, flow) = filled("hung", "reno")?;
     let before = acked(&flow, WINDOW);
     let hung = mishap(&flow, "SIGSTOP");
     agent.signal(Signal::SIGSTOP);
