@@ -159,7 +159,8 @@ impl World {
     /// Carries a flow of this size; returns its packets' priorities.
     fn flow(&mut self, bytes: u64) -> Vec<Option<u8>> {
         let info = FlowInfo::example(1448, 14_480);
-        let mut flow = self.engine.packet_flow(info, 1, &mut self.memory, self.now_us());
+        let now_us = self.now_us();
+        let mut flow = self.engine.packet_flow(info, 1, &mut self.memory, now_us);
         let mut priorities = Vec::new();
         while flow.bytes_sent() < bytes {
             let now_us = self.clock.fetch_add(GAP_US, Relaxed) + GAP_US;

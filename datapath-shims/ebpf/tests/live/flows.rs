@@ -234,7 +234,7 @@ fn a_program_in_time_sees_the_first_ack() {
 #[test]
 fn rate_paces_without_fq() {
     let Some(lab) = Lab::new("pace") else { return };
-    let (mut datapath, traffic, flow) = with_flow(&lab);
+    let (mut datapath, _traffic, flow) = with_flow(&lab);
     let pace = counter().reg("pace").unwrap();
     let rate = 1_250_000;
     datapath.set_program(flow, COUNTER, &[(Field::Reg(pace), rate)]).unwrap();
