@@ -319,8 +319,9 @@ fn beside(draw: &mut Draw, rival: &str) -> Spec {
     Spec { duration_s: 60, warmup_s: 15, tables: with_rivals(draw, &wire.text(), rival) }
 }
 
-/// Draws 1, 2 or 4 flows of a rival that come before, after or together with what is beside them, and returns the tables of a plan
-/// that has them on this link.
+/// Draws 1, 2 or 4 flows of a rival, which come before, after or together with what is beside them.
+///
+/// Returns the tables of a plan that has them on this link.
 pub fn with_rivals(draw: &mut Draw, link: &str, rival: &str) -> String {
     let flows = draw.of(&[1u32, 2, 4]);
     let (own_s, rival_s) = draw.of(&[(0, 5), (5, 0), (0, 0)]);
