@@ -584,7 +584,10 @@ fn the_table_of_defects_is_not_stale() {
                 let signature = after.lines().find(|l| l.trim_start().starts_with("fn ")).unwrap_or_default();
                 signature.trim_start().starts_with(&format!("fn {function}("))
             });
-            assert!(is_test, "{file} has no test {function}");
+            // Those that `make attack` repeats are named in a list.
+            let repeated = text.split_once("mishaps! {").and_then(|(_, list)| list.split('}').next());
+            let is_repeated = repeated.unwrap_or_default().contains(&format!(" {function},"));
+            assert!(is_test || is_repeated, "{file} has no test {function}");
             tests += 1;
         }
     }
