@@ -153,8 +153,12 @@ pub fn swept() -> Result<Vec<Figure>, BenchError> {
     let mut table = Table::in_memory(TableHeader { nodes: nodes.clone(), ..header });
     let options = SweepOptions { cells: MAX_CELLS, repeats: REPEATS, seed: 1, budget: Some(BUDGET) };
     let swept = sweep(&mut live, &mut table, &options, &|| false, &mut |_| {}).map_err(failed)?;
-    if !matches!(swept.end, SweepEnd::All) {
-        return Err(failed(format_args!("the sweep ended early, {} measurements are left", swept.left)));
+    match swept.end {
+        SweepEnd::All => {}
+        SweepEnd::Fault(fault) => return Err(failed(fault)),
+        SweepEnd::Budget | SweepEnd::Stopped => {
+            return Err(failed(format_args!("the sweep ended early, {} measurements are left", swept.left)));
+        }
     }
     let measured = Measured { space, cells: table.by_cell().into_iter().collect() };
     let proof = Proof::counted("measurements of this host", swept.measured)?;

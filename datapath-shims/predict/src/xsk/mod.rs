@@ -12,7 +12,7 @@ use crate::sockets::TURN;
 use ccplane_bpf::Link;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use ccplane_wait::{Step, Waiter, Wake};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ const FRAMES: usize = 4096;
 const RING: u32 = FRAMES as u32;
 /// Frames that are taken at once, at most.
 const BATCH: usize = 64;
+/// The longest that the kernel takes to release the queue of a socket that was closed.
+const RELEASE: Duration = Duration::from_secs(2);
 /// The queue that is served.
 const QUEUE: u32 = 0;
 /// The time for which the server looks for frames before it sleeps, microseconds.
@@ -83,6 +85,20 @@ fn give(fill: &mut Ring<u64>, free: &mut Vec<u64>) {
     free.drain(..given);
 }
 
+/// Binds the socket to the interface's queue, and waits for the kernel to release the one that had it before.
+fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        // The kernel frees a closed socket's pool, which holds the queue, on a worker (net/xdp/xsk_buff_pool.c).
+        match sys::bind(socket, interface, QUEUE) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && begun.elapsed() < RELEASE => {
+                std::thread::sleep(RELEASE / 100);
+            }
+            bound => return bound,
+        }
+    }
+}
+
 impl Xsk {
     /// Opens a socket on an interface for the datagrams to a UDP port.
     ///
@@ -108,7 +124,7 @@ impl Xsk {
         // Before the program leads anything here: what finds no frame is dropped.
         let mut free: Vec<u64> = (0..FRAMES).map(|n| (n * FRAME_BYTES) as u64).collect();
         give(&mut fill, &mut free);
-        sys::bind(&socket, number, QUEUE).map_err(failed("bind to the interface"))?;
+        bind(&socket, number).map_err(failed("bind to the interface"))?;
         let map = sys::socket_map(QUEUE + 1).map_err(failed("create a map"))?;
         sys::set_socket(&map, QUEUE, &socket).map_err(failed("fill the map"))?;
         let program = sys::load(&program(&map, port)?).map_err(failed("load the XDP program"))?;

@@ -85,6 +85,15 @@ fn answers_and_weights_are_those_of_the_server_in_memory() {
     assert!(!ip(&serving, "link show veth0").contains("xdp"), "the program is still attached");
 }
 
+/// The kernel frees what a closed socket held later than it closes.
+#[test]
+fn an_interface_is_served_again_as_soon_as_its_server_has_ended() {
+    let Some([_asking, serving]) = cable() else { return };
+    for _ in 0..20 {
+        drop(serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap());
+    }
+}
+
 #[test]
 fn an_interface_that_is_not_there_is_named() {
     let refused = Xsk::open("nosuchdevice", PORT).err().unwrap().to_string();

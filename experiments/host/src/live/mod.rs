@@ -36,6 +36,8 @@ pub const MAX_FLOWS: u32 = 64;
 pub const MAX_DURATION: Duration = Duration::from_secs(3600);
 /// The time before each measurement in which flows come to speed.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// The longest that a pair of interfaces takes until its link is up.
+const LINK_UP: Duration = Duration::from_secs(3);
 /// The time between two samples of a flow.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Changes after which the journal is made short again by taking all of them back.
@@ -109,6 +111,12 @@ impl Rig {
             true => self.receiver.run_with_sysfs(|| work(&Machine::this())),
             false => Ok(work(&Machine::this())),
         }
+    }
+
+    /// Returns the state of its link in the kernel's words; none where the interface is gone.
+    fn state(&self) -> Result<Option<String>, ccplane_emulator::Error> {
+        let path = format!("/sys/class/net/{}/operstate", self.interface);
+        self.inside(|machine| machine.text(&path))
     }
 }
 
@@ -275,12 +283,11 @@ impl LiveHost {
     }
 
     fn check_link(&self) -> Result<(), Fault> {
-        let path = format!("/sys/class/net/{}/operstate", self.rig.interface);
         let lost = |why: String| Fault::Lost { interface: self.rig.interface.clone(), why };
-        match self.rig.inside(|machine| machine.text(&path)) {
+        match self.rig.state() {
             Err(error) => Err(lost(error.to_string())),
             Ok(None) => Err(lost("the interface is gone".to_owned())),
-            Ok(Some(state)) if DOWN.contains(&state.as_str()) => Err(lost("its link is down".to_owned())),
+            Ok(Some(state)) if is_down(&state) => Err(lost("its link is down".to_owned())),
             Ok(Some(_)) => Ok(()),
         }
     }
@@ -406,7 +413,18 @@ fn own_pair() -> Result<Rig, LiveError> {
     let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&sender, &receiver)?;
     let interface = veth::DEVICE.to_owned();
-    Ok(Rig { sender, receiver, interface, address: veth::ENDS[1], is_own: true })
+    let rig = Rig { sender, receiver, interface, address: veth::ENDS[1], is_own: true };
+    // The kernel looks at most once a second which links are up now (net/core/link_watch.c).
+    let made = Instant::now();
+    while made.elapsed() < LINK_UP && rig.state().is_ok_and(|state| state.is_some_and(|s| is_down(&s))) {
+        std::thread::sleep(LINK_UP / 300);
+    }
+    Ok(rig)
+}
+
+/// Whether a link in this state carries nothing.
+fn is_down(state: &str) -> bool {
+    DOWN.contains(&state)
 }
 
 fn named_pair(named: &NamedInterface) -> Result<Rig, LiveError> {
