@@ -26,13 +26,13 @@ fn ip(namespace: &Namespace, arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Two namespaces with a cable between them; `None`, which is said, where there can be none.
-fn cable() -> Option<[Namespace; 2]> {
+/// Makes two namespaces, named after the test, with a cable between them; `None`, which is said, where there can be none.
+fn cable(test: &str) -> Option<[Namespace; 2]> {
     if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
         skipped("the prediction server over AF_XDP", "needs root, /dev/net/tun and iproute2");
         return None;
     }
-    let ends = ["predict-xsk-a", "predict-xsk-b"].map(|name| Namespace::create(name).unwrap());
+    let ends = ["a", "b"].map(|end| Namespace::create(&format!("xsk-{test}-{end}")).unwrap());
     ip(&ends[0], &format!("link add veth0 type veth peer name veth0 netns {}", ends[1].name().unwrap()));
     for (n, end) in ends.iter().enumerate() {
         ip(end, &format!("address add 10.9.7.{}/24 dev veth0", n + 1));
@@ -50,7 +50,7 @@ fn bind(namespace: &Namespace, address: &str) -> UdpSocket {
 
 #[test]
 fn answers_and_weights_are_those_of_the_server_in_memory() {
-    let Some([asking, serving]) = cable() else { return };
+    let Some([asking, serving]) = cable("answers") else { return };
     let mut xsk = serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap();
     assert!(ip(&serving, "link show veth0").contains("xdp"), "no program is attached");
     let (mut in_memory, mut draws) = (server(&TURNS), ChaCha8Rng::from_seed(SEED));
@@ -88,7 +88,7 @@ fn answers_and_weights_are_those_of_the_server_in_memory() {
 /// The kernel frees what a closed socket held later than it closes.
 #[test]
 fn an_interface_is_served_again_as_soon_as_its_server_has_ended() {
-    let Some([_asking, serving]) = cable() else { return };
+    let Some([_asking, serving]) = cable("again") else { return };
     for _ in 0..20 {
         drop(serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap());
     }
