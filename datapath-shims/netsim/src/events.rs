@@ -8,10 +8,21 @@
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
+use std::marker::PhantomData;
 
 /// Names a delay line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LaneId(u32);
+
+/// An event of its own in 63 bits. A heap moves it as one number: an enum's parts, written one by one and read at once,
+/// would stall the processor.
+pub trait Packed: Copy {
+    /// The event as a number below 2^63.
+    fn pack(self) -> u64;
+
+    /// The event that was packed as this number.
+    fn unpack(bits: u64) -> Self;
+}
 
 /// An event taken from the queue: scheduled on its own, or out of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,29 +39,27 @@ struct Key {
     seq: u64,
 }
 
-struct Entry<S> {
-    key: Key,
-    what: What<S>,
-}
+/// The bit of [`Entry::what`] that says that the rest is a lane, whose first event this is.
+const LANE_HEAD: u64 = 1 << 63;
 
-enum What<S> {
-    Single(S),
-    LaneHead(LaneId),
+struct Entry {
+    key: Key,
+    what: u64,
 }
 
 // Keys are unique, so that the order over keys is the order over entries.
-impl<S> PartialEq for Entry<S> {
+impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
-impl<S> Eq for Entry<S> {}
-impl<S> PartialOrd for Entry<S> {
+impl Eq for Entry {}
+impl PartialOrd for Entry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<S> Ord for Entry<S> {
+impl Ord for Entry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
@@ -58,19 +67,26 @@ impl<S> Ord for Entry<S> {
 
 /// Single events of type `S` and delay lines of `L`.
 pub struct EventQueue<S, L> {
-    heap: BinaryHeap<Reverse<Entry<S>>>,
-    rare: BinaryHeap<Reverse<Entry<S>>>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    rare: BinaryHeap<Reverse<Entry>>,
     lanes: Vec<VecDeque<(Key, L)>>,
     next_seq: u64,
+    singles: PhantomData<S>,
 }
 
 impl<S, L> Default for EventQueue<S, L> {
     fn default() -> Self {
-        EventQueue { heap: BinaryHeap::new(), rare: BinaryHeap::new(), lanes: Vec::new(), next_seq: 0 }
+        EventQueue {
+            heap: BinaryHeap::new(),
+            rare: BinaryHeap::new(),
+            lanes: Vec::new(),
+            next_seq: 0,
+            singles: PhantomData,
+        }
     }
 }
 
-impl<S: Copy, L> EventQueue<S, L> {
+impl<S: Packed, L> EventQueue<S, L> {
     /// Adds a delay line.
     pub fn add_lane(&mut self) -> LaneId {
         self.lanes.push(VecDeque::new());
@@ -81,14 +97,14 @@ impl<S: Copy, L> EventQueue<S, L> {
     #[inline]
     pub fn schedule(&mut self, at_ns: u64, what: S) {
         let key = self.key(at_ns);
-        self.heap.push(Reverse(Entry { key, what: What::Single(what) }));
+        self.heap.push(Reverse(Entry { key, what: what.pack() }));
     }
 
     /// Schedules a single event of a kind of which many wait at once and few are due.
     #[inline]
     pub fn schedule_rare(&mut self, at_ns: u64, what: S) {
         let key = self.key(at_ns);
-        self.rare.push(Reverse(Entry { key, what: What::Single(what) }));
+        self.rare.push(Reverse(Entry { key, what: what.pack() }));
     }
 
     /// Schedules an event on a delay line. A line keeps its order: an event that would overtake the line's
@@ -99,7 +115,7 @@ impl<S: Copy, L> EventQueue<S, L> {
         let line = &mut self.lanes[lane.0 as usize];
         match line.back() {
             Some((last, _)) => key.at_ns = key.at_ns.max(last.at_ns),
-            None => self.heap.push(Reverse(Entry { key, what: What::LaneHead(lane) })),
+            None => self.heap.push(Reverse(Entry { key, what: LANE_HEAD | u64::from(lane.0) })),
         }
         line.push_back((key, what));
     }
@@ -129,21 +145,19 @@ impl<S: Copy, L> EventQueue<S, L> {
         if at_ns > until_ns {
             return None;
         }
-        match top.0.what {
-            What::Single(what) => {
-                PeekMut::pop(top);
-                Some((at_ns, Next::Single(what)))
-            }
-            What::LaneHead(lane) => {
-                let line = &mut self.lanes[lane.0 as usize];
-                let (_, what) = line.pop_front()?;
-                match line.front() {
-                    Some((key, _)) => top.0.key = *key,
-                    None => drop(PeekMut::pop(top)),
-                }
-                Some((at_ns, Next::Lane(lane, what)))
-            }
+        let what = top.0.what;
+        if what & LANE_HEAD == 0 {
+            PeekMut::pop(top);
+            return Some((at_ns, Next::Single(S::unpack(what))));
         }
+        let lane = LaneId(what as u32);
+        let line = &mut self.lanes[lane.0 as usize];
+        let (_, event) = line.pop_front()?;
+        match line.front() {
+            Some((key, _)) => top.0.key = *key,
+            None => drop(PeekMut::pop(top)),
+        }
+        Some((at_ns, Next::Lane(lane, event)))
     }
 
     /// Events scheduled, all kinds together.
@@ -160,7 +174,7 @@ impl<S: Copy, L> EventQueue<S, L> {
     /// Memory that it has allocated, bytes.
     pub fn heap_bytes(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|l| l.capacity() * size_of::<(Key, L)>()).sum();
-        lanes + (self.heap.capacity() + self.rare.capacity()) * size_of::<Reverse<Entry<S>>>()
+        lanes + (self.heap.capacity() + self.rare.capacity()) * size_of::<Reverse<Entry>>()
     }
 
     /// Whether nothing is scheduled.
@@ -180,26 +194,36 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    impl Packed for u64 {
+        fn pack(self) -> u64 {
+            self
+        }
+
+        fn unpack(bits: u64) -> u64 {
+            bits
+        }
+    }
+
     #[test]
     fn ties_come_in_the_order_of_scheduling() {
         let mut q = EventQueue::default();
         let lane = q.add_lane();
-        q.schedule(5, 'a');
-        q.append(lane, 5, 'b');
-        q.schedule(5, 'c');
-        q.append(lane, 5, 'd');
-        q.schedule(4, 'e');
-        let order: Vec<char> = std::iter::from_fn(|| q.pop(u64::MAX))
+        q.schedule(5, 1u64);
+        q.append(lane, 5, 2);
+        q.schedule(5, 3);
+        q.append(lane, 5, 4);
+        q.schedule(4, 0);
+        let order: Vec<u64> = std::iter::from_fn(|| q.pop(u64::MAX))
             .map(|(_, e)| match e {
-                Next::Single(c) | Next::Lane(_, c) => c,
+                Next::Single(n) | Next::Lane(_, n) => n,
             })
             .collect();
-        assert_eq!(order, ['e', 'a', 'b', 'c', 'd']);
+        assert_eq!(order, [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn a_line_keeps_its_order() {
-        let mut q = EventQueue::<(), u8>::default();
+        let mut q = EventQueue::<u64, u8>::default();
         let lane = q.add_lane();
         q.append(lane, 9, 1);
         q.append(lane, 3, 2);

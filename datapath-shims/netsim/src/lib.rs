@@ -33,6 +33,7 @@ mod network;
 mod packet;
 mod queue;
 pub mod receiver;
+mod single;
 mod topology;
 pub mod trace;
 pub mod workload;

@@ -5,8 +5,9 @@ use crate::cross::{Cross, CrossConfig, CrossStats};
 use crate::events::{EventQueue, LaneId, Next};
 use crate::ingress::IngressOutcome;
 use crate::link::{Link, LinkStats};
-use crate::packet::{FlowIndex, PRIORITIES, Packet, flag};
+use crate::packet::{FlowIndex, InFlight, PRIORITIES, Packet, Stage, flag};
 use crate::receiver::{Ack, Delivery, Receiver, ReceiverStats, Reply};
+use crate::single::Single;
 use std::collections::BTreeMap;
 
 /// Timers that each flow's sender has.
@@ -48,34 +49,8 @@ pub enum Occurrence {
     },
     /// A time asked for with [`Network::wake_at`] has come.
     Wake {
-        /// The caller's own mark.
+        /// The caller's own mark, below 2^56.
         token: u64,
-    },
-}
-
-#[derive(Clone, Copy)]
-enum Single {
-    ServeLink(u8),
-    /// The packet held back in this place reaches its link's queue.
-    Enter(u32),
-    Timer {
-        flow: FlowIndex,
-        timer: u8,
-    },
-    Cross(u32),
-    Wake(u64),
-}
-
-#[derive(Clone, Copy)]
-enum InFlight {
-    Packet(Packet),
-    /// Before this link's queue.
-    Entering(u8, Packet),
-    /// Behind the last link of its way back.
-    Ack {
-        flow: FlowIndex,
-        cumulative: u64,
-        deliveries: u64,
     },
 }
 
@@ -275,7 +250,7 @@ impl Network {
             None => self.offer(path.links_of(&packet)[0], packet),
             Some(delay) => {
                 let packet = packet.before_first();
-                self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::Packet(packet));
+                self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::between(packet));
                 false
             }
         }
@@ -324,7 +299,7 @@ impl Network {
         }
     }
 
-    /// Asks for an [`Occurrence::Wake`] at this time; a time past is now.
+    /// Asks for an [`Occurrence::Wake`] at this time; a time past is now. The token's bits from 2^56 on are lost.
     pub fn wake_at(&mut self, at_ns: u64, token: u64) {
         self.events.schedule_rare(at_ns.max(self.now_ns), Single::Wake(token));
     }
@@ -335,18 +310,20 @@ impl Network {
         while let Some((at_ns, event)) = self.events.pop(until_ns) {
             self.now_ns = at_ns;
             let seen = match event {
-                Next::Lane(lane, InFlight::Packet(packet)) => {
-                    self.touch_next(lane);
-                    self.arrive(packet)
-                }
-                Next::Lane(lane, InFlight::Ack { flow, cumulative, deliveries }) => {
-                    self.touch_next(lane);
-                    self.hand_out(flow, cumulative, deliveries)
-                }
-                Next::Lane(_, InFlight::Entering(link, packet)) => {
-                    self.enqueue(link, packet);
-                    None
-                }
+                Next::Lane(lane, InFlight { packet, stage, link }) => match stage {
+                    Stage::Between => {
+                        self.touch_next(lane);
+                        self.arrive(packet)
+                    }
+                    Stage::Returned => {
+                        self.touch_next(lane);
+                        self.hand_out(packet.flow, packet.seq, packet.tx)
+                    }
+                    Stage::Entering => {
+                        self.enqueue(link as u8, packet);
+                        None
+                    }
+                },
                 Next::Single(Single::ServeLink(link)) => self.serve(link),
                 Next::Single(Single::Enter(place)) => {
                     if let Some((link, packet)) = self.held.get_mut(place as usize).and_then(Option::take) {
@@ -379,9 +356,10 @@ impl Network {
             return;
         }
         let flow = match self.events.front(lane) {
-            Some(InFlight::Packet(packet)) if !packet.is(flag::CROSS) => packet.flow,
-            Some(InFlight::Ack { flow, .. }) => *flow,
-            Some(InFlight::Packet(_) | InFlight::Entering(..)) | None => return,
+            Some(InFlight { packet, stage, .. }) if *stage != Stage::Entering && !packet.is(flag::CROSS) => {
+                packet.flow
+            }
+            _ => return,
         };
         if let Some(path) = self.paths.get(flow as usize) {
             let timer = path.timers[usize::from(ACK_TIMER)].deadline_ns;
@@ -393,10 +371,8 @@ impl Network {
     /// yet. Only flows whose way back takes as long are looked at.
     #[inline]
     pub fn upcoming_ack(&self, flow: FlowIndex) -> Option<FlowIndex> {
-        match self.events.front(self.paths.get(flow as usize)?.back.lane)? {
-            InFlight::Ack { flow, .. } => Some(*flow),
-            InFlight::Packet(_) | InFlight::Entering(..) => None,
-        }
+        let front = self.events.front(self.paths.get(flow as usize)?.back.lane)?;
+        (front.stage == Stage::Returned).then_some(front.packet.flow)
     }
 
     /// Returns the segments that the last [`Occurrence::Ack`] told its sender of, in the order of their arrival. They
@@ -443,7 +419,7 @@ impl Network {
 
     /// Acknowledgements queued, in service or propagating.
     pub fn acks_in_network(&self) -> u64 {
-        let behind = self.events.in_lanes().filter(|what| matches!(what, InFlight::Ack { .. })).count();
+        let behind = self.events.in_lanes().filter(|what| what.stage == Stage::Returned).count();
         self.count(|packet| packet.is(flag::ACK)) + behind as u64
     }
 
@@ -454,10 +430,8 @@ impl Network {
 
     fn count(&self, counts: impl Fn(&Packet) -> bool) -> u64 {
         let held = self.links.iter().flat_map(Link::packets);
-        let propagating = self.events.in_lanes().filter_map(|what| match what {
-            InFlight::Packet(packet) | InFlight::Entering(_, packet) => Some(packet),
-            InFlight::Ack { .. } => None,
-        });
+        let propagating = self.events.in_lanes().filter(|what| what.stage != Stage::Returned);
+        let propagating = propagating.map(|what| &what.packet);
         let held_back = self.held.iter().flatten().map(|(_, packet)| packet);
         held.chain(propagating).chain(held_back).filter(|packet| counts(packet)).count() as u64
     }
@@ -533,7 +507,7 @@ impl Network {
                 IngressOutcome::Lost | IngressOutcome::Policed => self.note(3, packet.flow, packet.tx),
                 IngressOutcome::Straight => self.enqueue(link, packet),
                 IngressOutcome::Behind(ns) => {
-                    let what = InFlight::Entering(link, packet);
+                    let what = InFlight::entering(link, packet);
                     self.events.append(self.entry_lanes[index], self.now_ns + ns, what);
                 }
                 IngressOutcome::Held(ns) => {
@@ -576,7 +550,7 @@ impl Network {
         let arrival_ns = now_ns + l.propagation_ns();
         let next_ns = l.serve(
             now_ns,
-            |packet| events.append(lane, arrival_ns, InFlight::Packet(packet)),
+            |packet| events.append(lane, arrival_ns, InFlight::between(packet)),
             &mut |gone| digest = mixed(digest, now_ns, 3, gone.flow, gone.tx),
         );
         if let Some(at_ns) = next_ns {
@@ -601,7 +575,7 @@ impl Network {
         } else if is_ack {
             let Packet { flow, seq: cumulative, tx: deliveries, .. } = packet;
             let at_ns = self.now_ns + path.back.ns;
-            self.events.append(path.back.lane, at_ns, InFlight::Ack { flow, cumulative, deliveries });
+            self.events.append(path.back.lane, at_ns, InFlight::returned(flow, cumulative, deliveries));
         } else {
             self.deliver(packet);
         }
@@ -636,7 +610,7 @@ impl Network {
             every_ns => self.now_ns.next_multiple_of(every_ns),
         };
         let Some(first) = path.return_links.first().copied() else {
-            let ack = InFlight::Ack { flow, cumulative, deliveries };
+            let ack = InFlight::returned(flow, cumulative, deliveries);
             return self.events.append(path.back.lane, at_ns + path.back.ns, ack);
         };
         let (seq, tx) = (cumulative, deliveries);
@@ -645,7 +619,7 @@ impl Network {
             None => {
                 self.offer(first, packet);
             }
-            Some(lane) => self.events.append(lane, at_ns, InFlight::Packet(packet.before_first())),
+            Some(lane) => self.events.append(lane, at_ns, InFlight::between(packet.before_first())),
         }
     }
 

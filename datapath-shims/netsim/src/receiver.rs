@@ -53,6 +53,30 @@ pub struct Delivery {
     pub marked: bool,
 }
 
+/// A [`Delivery`] in the log, in 16 bytes: the mark is the highest bit of the sequence number.
+#[derive(Clone, Copy, Debug)]
+struct Logged {
+    seq: u64,
+    tx: u64,
+}
+
+const LOGGED_MARK: u64 = 1 << 63;
+
+impl From<Delivery> for Logged {
+    #[inline]
+    fn from(delivery: Delivery) -> Logged {
+        let mark = if delivery.marked { LOGGED_MARK } else { 0 };
+        Logged { seq: delivery.seq | mark, tx: delivery.tx }
+    }
+}
+
+impl From<Logged> for Delivery {
+    #[inline]
+    fn from(Logged { seq, tx }: Logged) -> Delivery {
+        Delivery { seq: seq & !LOGGED_MARK, tx, marked: seq & LOGGED_MARK != 0 }
+    }
+}
+
 /// The receiver's answer to a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
@@ -130,7 +154,7 @@ pub struct Receiver {
     /// Whether segment `cumulative + i` has arrived; the first entry is always false.
     ahead: VecDeque<bool>,
     /// Arrived and not yet acknowledged to the sender; the first is number `log_start` of the flow.
-    log: VecDeque<Delivery>,
+    log: VecDeque<Logged>,
     log_start: u64,
     /// Wire bytes in order since the last ACK, and of the largest segment.
     unacknowledged_bytes: u32,
@@ -226,7 +250,7 @@ impl Receiver {
         } else if !self.keep(seq - self.cumulative, bytes) {
             return Reply::Refused;
         }
-        self.log.push_back(delivery);
+        self.log.push_back(Logged::from(delivery));
         // What waits behind a hole takes the room that the window would grow into.
         let has_grown = self.acks.compress && in_order && self.window.grow(u64::from(bytes));
         if self.cumulative > before {
@@ -253,7 +277,7 @@ impl Receiver {
             return;
         }
         let missing = std::mem::replace(&mut self.cumulative, seq)..seq;
-        self.log.extend(missing.map(|seq| Delivery { seq, tx: CLAIMED_TX, marked: false }));
+        self.log.extend(missing.map(|seq| Logged { seq, tx: CLAIMED_TX }));
     }
 
     /// Decides as `__tcp_ack_snd_check` in Linux's tcp_input.c does.
@@ -338,7 +362,7 @@ impl Receiver {
         while self.log_start < until {
             let Some(delivery) = self.log.pop_front() else { return };
             self.log_start += 1;
-            out.push(delivery);
+            out.push(delivery.into());
         }
     }
 
@@ -349,7 +373,7 @@ impl Receiver {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.ahead.capacity() + self.log.capacity() * size_of::<Delivery>()
+        self.ahead.capacity() + self.log.capacity() * size_of::<Logged>()
     }
 
     /// The next segment expected in order.

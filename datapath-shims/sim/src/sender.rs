@@ -288,7 +288,9 @@ impl Sender {
 
     /// When [`Sender::on_timer`] has something to do.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        [self.rto_at_ns, self.overdue_at_ns, self.probe_at_ns].into_iter().flatten().min()
+        let at = |at_ns: Option<u64>| at_ns.unwrap_or(u64::MAX);
+        let first = at(self.rto_at_ns).min(at(self.overdue_at_ns)).min(at(self.probe_at_ns));
+        (first != u64::MAX).then_some(first)
     }
 
     /// Sends a lost segment again, else up to `payload_bytes` of new data; `None` when there is neither.

@@ -8,7 +8,7 @@ use ccplane_alg::{Algorithm, Control, FlowInfo, Row, Truth};
 use ccplane_netsim::{Delivery, FlowIndex, Network};
 use ccplane_program::compile;
 use ccplane_program::ir::MAX_REGS;
-use ccplane_program::vm::{self, Decision, Knobs, Policies};
+use ccplane_program::vm::{self, Decision, FastVm, Knobs, Policies};
 use ccplane_sim::{Acked, Carrier, Departure, FlowConfig, HEADER_BYTES, Transport, Wanted};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl Prepared {
                 .map(|reg| reg.name.strip_prefix("Report.").unwrap_or(&reg.name).to_owned())
                 .collect();
             let start_rate = program.reg(START_RATE);
-            Ok(Compiled { name: source.name, program, report_names, start_rate })
+            let machine = FastVm::new(&program).ok();
+            Ok(Compiled { name: source.name, program, machine, report_names, start_rate })
         };
         let programs = algorithm.programs().into_iter().map(compiled).collect::<Result<_, EnvError>>()?;
         Ok(Prepared { algorithm, programs })
@@ -79,6 +80,8 @@ pub(crate) struct Counts {
 pub(crate) struct EnvFlow<'a> {
     compiled: &'a [Compiled],
     running: usize,
+    /// The running program's machine, if one can run it.
+    machine: Option<Box<FastVm>>,
     vm: vm::ProgramState,
     agent: Box<dyn ccplane_alg::Flow>,
     /// Hears reports before their interval's action is decided, where the decider wants that.
@@ -160,6 +163,7 @@ impl<'a> EnvFlow<'a> {
         EnvFlow {
             compiled: &prepared.programs,
             running: 0,
+            machine: None,
             vm: vm::ProgramState::idle(cwnd_bytes as i64),
             agent,
             shadow,
@@ -194,6 +198,7 @@ impl<'a> EnvFlow<'a> {
             if let Some(name) = request.program {
                 self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
                 let compiled = &self.compiled[self.running];
+                self.machine = compiled.machine.clone().map(Box::new);
                 self.vm.start(&compiled.program, (now_ns / 1000) as i64);
                 if let Some((reg, rate)) = compiled.start_rate.zip(self.start_rate) {
                     self.vm.regs[usize::from(reg)] = rate as i64;
@@ -269,7 +274,10 @@ impl<'a> EnvFlow<'a> {
         let foresight = self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, interval, &prims));
         let (agent, steps) = (self.index as usize, self.counts.steps);
         let mut asking = Asking { decider, agent, steps, foresight };
-        let outcome = self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut values);
+        let outcome = match &mut self.machine {
+            Some(machine) => machine.invoke_with(&mut self.vm, &prims, &mut asking, &mut values),
+            None => self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut values),
+        };
         if outcome.asked {
             self.counts.steps += 1;
         }

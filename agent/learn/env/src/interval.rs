@@ -2,12 +2,15 @@
 
 use ccplane_alg::{Report, Truth};
 use ccplane_program::ir::{MAX_REGS, Program, RegId};
+use ccplane_program::vm::FastVm;
 
 /// A program of an algorithm, compiled.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) name: &'static str,
     pub(crate) program: Program,
+    /// Runs it, unless the program has too many constants.
+    pub(crate) machine: Option<FastVm>,
     pub(crate) report_names: Vec<String>,
     pub(crate) start_rate: Option<RegId>,
 }
