@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ccplane_alg::{Algorithm, FoldAlgorithm};
 use ccplane_evaluation::{
-    Case, Criterion, CriterionResult, Evaluation, Ground, Play, Provenance, Store, Traces, Verdict,
-    contenders, page, play, text,
+    Case, CaseFigures, CheckResult, Criterion, CriterionResult, Evaluation, Ground, Metric, Play, Provenance,
+    Store, Traces, Verdict, contenders, page, play, text,
 };
 
 /// An algorithm that does not come with ccplane: the example that `ccplane new` copies.
@@ -74,6 +74,26 @@ fn bbr_drops_much_on_shallow_queues_and_reno_does_not() {
     let (bbr, reno) = (check("bbr"), check("reno"));
     assert_eq!((bbr.set.as_str(), bbr.verdict), ("shallow", Verdict::Concern), "{}", bbr.text());
     assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.text());
+}
+
+/// The example hears of losses alone; Reno answers a mark as one.
+#[test]
+fn who_ignores_marks_raises_the_concern_and_reno_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let deaf = evaluate("aimd", "ecn", 4, 2, directory.path());
+    let found = only(&deaf);
+    assert_eq!(found.verdict, Verdict::Concern, "{}", found.why);
+    // Its throughput alone would not show that it does not respond.
+    let is_harm =
+        |check: &CheckResult| check.verdict == Verdict::Concern && check.metric != Metric::Throughput;
+    assert!(found.checks.iter().any(is_harm), "{}", found.why);
+    let reno = evaluate("reno", "ecn", 4, 2, directory.path());
+    assert_eq!(only(&reno).verdict, Verdict::Pass, "{}", only(&reno).why);
+    for set in ["codel-ecn", "pie-ecn", "ecn-beside"] {
+        let mut cases = reno.cases.iter().filter(|case| case.case.starts_with(set));
+        let marked = |case: &CaseFigures| case.contenders["reno"].marked_ppm.is_some_and(|ppm| ppm > 0);
+        assert!(cases.any(marked), "{set}: nothing was marked");
+    }
 }
 
 /// Neither cores nor what the store has already change a byte of the report, of an algorithm from outside, too.
