@@ -76,6 +76,24 @@ fn bbr_drops_much_on_shallow_queues_and_reno_does_not() {
     assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.text());
 }
 
+/// Vegas takes a delay that is no queue for one of its own and leaves the link to the flow without (Arun, Alizadeh, Balakrishnan,
+/// SIGCOMM 2022); Reno fills the queue whatever it waits for.
+#[test]
+fn who_takes_jitter_for_a_queue_starves_and_reno_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |algorithm: &str| {
+        let evaluation = evaluate(algorithm, "starvation", 4, 2, directory.path());
+        let found = only(&evaluation).clone();
+        let jittered = found.checks.iter().find(|check| check.set == "jitter-one").unwrap().clone();
+        (found, jittered)
+    };
+    let ((vegas, starved), (reno, shared)) = (check("vegas"), check("reno"));
+    assert_eq!((vegas.verdict, starved.verdict), (Verdict::Concern, Verdict::Concern), "{}", vegas.why);
+    assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.why);
+    let mean = |check: &CheckResult| check.simulated.unwrap().mean;
+    assert!(mean(&starved) < starved.limit && mean(&shared) > 2.0 * mean(&starved), "{}", starved.text());
+}
+
 /// The example hears of losses alone; Reno answers a mark as one.
 #[test]
 fn who_ignores_marks_raises_the_concern_and_reno_does_not() {
