@@ -172,8 +172,9 @@ fn flows_set_ect_and_queues_mark_them_where_a_plan_says_so() {
         let said = "24 Mb/s, 20 ms each way, CoDel 5 ms / 100 ms, marking, of 300 packets";
         assert_eq!(scenario.link.to_string(), said);
     }
-    let plain = &parse(&simulated).unwrap().scenarios[0];
-    assert!(!plain.ecn && !plain.link.queue.marks);
+    let plain = parse(&simulated).unwrap();
+    let scenario = &plain.scenarios[0];
+    assert!(!scenario.ecn && !scenario.link.queue.marks);
 }
 
 #[test]
