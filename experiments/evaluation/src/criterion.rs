@@ -351,10 +351,27 @@ pub const CRITERIA: &[Criterion] = &[
         name: "ecn",
         section: "7.1",
         group: Group::Special,
-        title: "Explicit congestion notification and L4S",
-        asks: "Reacts to marks as the codepoint requires that it sets.",
+        title: "Explicit congestion notification",
+        asks: "Responds to a mark of a packet that set ECT(0) as to a loss (RFC 3168; RFC 8311 has exceptions to be said): queues that \
+               mark are as short as with the standards, and flows that are dropped instead get as much beside it.",
+        kind: Kind::Measured(&[
+            carries(ScenarioSet::CodelEcn),
+            no_more(ScenarioSet::CodelEcn, Metric::P95Queue, 1.5),
+            no_more(ScenarioSet::CodelEcn, Metric::Marked, 1.5),
+            carries(ScenarioSet::PieEcn),
+            no_more(ScenarioSet::PieEcn, Metric::P95Queue, 1.5),
+            no_more(ScenarioSet::PieEcn, Metric::Marked, 1.5),
+            no_less(ScenarioSet::EcnBeside, Metric::RivalThroughput, 0.7),
+        ]),
+    },
+    Criterion {
+        name: "l4s",
+        section: "7.1",
+        group: Group::Special,
+        title: "Low latency, low loss, scalable throughput (L4S)",
+        asks: "Responds to marks of ECT(1) as RFC 9331 requires of flows that set it, behind the coupled queues of RFC 9332.",
         kind: Kind::NotApplicable(
-            "the flows of plans set no ECT codepoint, so that queues drop where they would mark",
+            "flows of plans set ECT(0) alone, whose marks are answered as losses, and no queue of plans is a coupled one",
         ),
     },
     Criterion {

@@ -431,6 +431,7 @@ pub(crate) mod testing {
                 queue_us: 20_000 * harm,
                 p95_queue_us: 30_000 * harm,
                 dropped_ppm: 10_000 * harm,
+                marked_ppm: Some(10_000 * harm),
                 loss_ppm: 10_000 * harm,
                 packets_per_1000_rtts: 900 * harm,
                 packets_per_1000_s: 900 * harm,

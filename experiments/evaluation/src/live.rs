@@ -147,9 +147,16 @@ mod tests {
             sets
         });
         // What is simulated only is left out, and so is what is too fast.
-        for absent in
-            ["jitter-one", "acks-one", "own-rtts", "short-cubic", "rare-acks", "lying-receiver", "incast"]
-        {
+        for absent in [
+            "jitter-one",
+            "acks-one",
+            "own-rtts",
+            "short-cubic",
+            "rare-acks",
+            "lying-receiver",
+            "incast",
+            "pie-ecn",
+        ] {
             assert!(!sets.contains_key(absent), "{absent}");
         }
         for present in

@@ -40,6 +40,9 @@ pub struct Figures {
     pub p95_queue_us: u64,
     /// Share of all packets that the bottleneck dropped, millionths; random losses do not count.
     pub dropped_ppm: u64,
+    /// Share of all packets that the bottleneck marked, millionths; `None` where the contender's flows set no ECT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked_ppm: Option<u64>,
     /// Packets offered to the link, of all traffic, in a thousand base round trips, and in a thousand seconds.
     pub packets_per_1000_rtts: u64,
     pub packets_per_1000_s: u64,
@@ -101,6 +104,7 @@ impl Figures {
             queue_us: link.queue_delay_us.mean,
             p95_queue_us: link.queue_delay_us.p95,
             dropped_ppm: share_ppm(link.dropped_pkts, offered),
+            marked_ppm: scenario.is_some_and(|s| s.ecn).then(|| share_ppm(link.marked_pkts, offered)),
             packets_per_1000_rtts: scaled(offered, base_rtt_us * 1000, window_us),
             packets_per_1000_s: scaled(offered, 1_000_000_000, window_us),
             fair_share_ppm: if rivals.is_empty() { PPM } else { cell.fair_share_ppm },
@@ -157,6 +161,7 @@ pub enum Metric {
     Queue,
     P95Queue,
     Dropped,
+    Marked,
     PacketsPerRtt,
     PacketsPerSecond,
     FairShare,
@@ -182,6 +187,7 @@ impl Metric {
             Metric::Queue => ms(figures.queue_us),
             Metric::P95Queue => ms(figures.p95_queue_us),
             Metric::Dropped => share(figures.dropped_ppm),
+            Metric::Marked => share(figures.marked_ppm?),
             Metric::PacketsPerRtt => figures.packets_per_1000_rtts as f64 / 1e3,
             Metric::PacketsPerSecond => figures.packets_per_1000_s as f64 / 1e3,
             Metric::FairShare => share(figures.fair_share_ppm),
@@ -203,7 +209,9 @@ impl Metric {
             Metric::Queue | Metric::P95Queue | Metric::P95Fct | Metric::BesideFct => 2.0,
             Metric::PacketsPerRtt | Metric::PacketsPerSecond => 0.5,
             Metric::FairShare | Metric::Jain | Metric::LeastShare | Metric::Goodput => 0.01,
-            Metric::Loss | Metric::Dropped | Metric::Unfinished | Metric::DatagramLoss => 0.005,
+            Metric::Loss | Metric::Dropped | Metric::Marked | Metric::Unfinished | Metric::DatagramLoss => {
+                0.005
+            }
         }
     }
 
@@ -217,6 +225,7 @@ impl Metric {
             Metric::Queue => ("mean queueing delay", "ms"),
             Metric::P95Queue => ("95th percentile of queueing delay", "ms"),
             Metric::Dropped => ("packets dropped at the bottleneck", "share"),
+            Metric::Marked => ("packets marked at the bottleneck", "share"),
             Metric::PacketsPerRtt => ("packets sent", "per base round trip"),
             Metric::PacketsPerSecond => ("packets sent", "per second"),
             Metric::FairShare => ("its throughput", "of the fair share"),
@@ -285,6 +294,15 @@ mod tests {
         );
         assert!(f.packets_per_1000_rtts > 0 && f.packets_per_1000_rtts < f.packets_per_1000_s, "{f:?}");
         assert!(f.goodput_ppm > 0, "{f:?}");
+    }
+
+    /// A share of marks is one of flows that may be marked.
+    #[test]
+    fn marks_count_where_flows_set_ect() {
+        let link = LinkUse { departed_pkts: 900, dropped_pkts: 100, marked_pkts: 50, ..LinkUse::default() };
+        let measured = Measured { link: Some(link), flows: vec![flow(false, 1)], ..Measured::default() };
+        let marked = |case: &str| Metric::Marked.value(&figures(case, &measured));
+        assert_eq!((marked("codel-ecn/0"), marked("codel/0")), (Some(0.05), None));
     }
 
     /// Those that never end are the longest; those that start late beside others do not count.

@@ -90,6 +90,12 @@ ccplane_league::drawn! {
         Incast "incast" Alone,
         /// A link that is switched between a packet network and a circuit of four to ten times its rate.
         Circuits "circuits" Alone,
+        /// One, two or four flows that set ECT, and a queue of CoDel's that marks them.
+        CodelEcn "codel-ecn" Own,
+        /// One, two or four flows that set ECT, and a queue of PIE's that marks them.
+        PieEcn "pie-ecn" Own,
+        /// Flows that set ECT beside one or two of CUBIC that do not: the queue marks those and drops packets of these.
+        EcnBeside "ecn-beside" Beside,
     }
 }
 
@@ -148,6 +154,11 @@ impl Wire {
     fn rest(&self) -> String {
         format!("delay_ms = {:.3}\nqueue_packets = {}\n", self.rtt_ms / 2.0, self.queue_packets)
     }
+
+    /// The room for packets that leaves a queue to what manages it: it is full for no one who responds.
+    fn managed_packets(&self) -> u32 {
+        (4.0 * bdp_packets(self.mbit, self.rtt_ms)).max(200.0) as u32
+    }
 }
 
 fn bdp_packets(mbit: f64, rtt_ms: f64) -> f64 {
@@ -178,6 +189,7 @@ impl ScenarioSet {
             | ScenarioSet::LyingReceiver => self.ends(draw),
             ScenarioSet::DelaySteps | ScenarioSet::Outages | ScenarioSet::PathChanges => self.changes(draw),
             ScenarioSet::Incast => incast(draw),
+            ScenarioSet::CodelEcn | ScenarioSet::PieEcn | ScenarioSet::EcnBeside => self.marks(draw),
             _ => Spec::new(PLAIN_S, self.link(draw)),
         }
     }
@@ -217,8 +229,7 @@ impl ScenarioSet {
             _ => String::new(),
         };
         if matches!(self, ScenarioSet::Codel | ScenarioSet::Pie) {
-            // What they manage is never full.
-            wire.queue_packets = (4.0 * bdp_packets(wire.mbit, wire.rtt_ms)).max(200.0) as u32;
+            wire.queue_packets = wire.managed_packets();
         }
         if self == ScenarioSet::Constrained {
             wire.queue_packets = draw.between(4.0, 12.0) as u32;
@@ -395,6 +406,29 @@ impl ScenarioSet {
                 Spec::new((40, 10), own("conceal_losses = true\n".to_owned()) + &rivals)
             }
         }
+    }
+
+    /// Flows that set ECT on a queue that marks them where it would drop others' packets.
+    fn marks(self, draw: &mut Draw) -> Spec {
+        let mut wire = Wire::draw(draw, &SHARED);
+        wire.queue_packets = wire.managed_packets();
+        let queue = match self {
+            ScenarioSet::CodelEcn => "codel",
+            ScenarioSet::PieEcn => "pie",
+            _ => draw.of(&["codel", "pie"]),
+        };
+        let flows = draw.of(&[1u32, 2, 4]);
+        let tables = format!(
+            "{}queue = \"{queue}\"\nqueue_ecn = true\n\n[traffic]\nflows = {flows}\necn = true\n",
+            wire.text()
+        );
+        if self != ScenarioSet::EcnBeside {
+            return Spec::new(PLAIN_S, tables);
+        }
+        let flows = draw.of(&[1u32, 2]);
+        let rivals =
+            format!("\n[[background]]\nalgorithm = \"cubic\"\ndatapath = \"kernel\"\nflows = {flows}\n");
+        Spec::new((50, 15), tables + &rivals)
     }
 
     fn changes(self, draw: &mut Draw) -> Spec {

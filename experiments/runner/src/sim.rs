@@ -129,6 +129,8 @@ pub struct OwnPath {
     pub ack_every: Option<u8>,
     /// Whether its receiver acknowledges what never arrived.
     pub conceals_losses: bool,
+    /// Whether its packets may be marked rather than dropped (ECT, RFC 3168).
+    pub ecn: bool,
 }
 
 impl OwnPath {
@@ -315,6 +317,7 @@ fn add(
     config.path.links = jitters.way(flow);
     config.path.acks = flow.own.acks();
     config.path.access_delay_ns = flow.own.extra_delay_us * 1000;
+    config.path.ecn = flow.own.ecn;
     config.path.return_links = simulation.return_link.into_iter().collect();
     config.remote.set_port(port);
     datapath.add_flow(&config)

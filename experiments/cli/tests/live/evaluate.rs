@@ -1,7 +1,12 @@
-//! `ccplane evaluate --live`: a drawn case repeated by kernel flows, beside the kernel's own algorithms.
+//! `ccplane evaluate --live`: a drawn case repeated by kernel flows, beside the kernel's own algorithms; and a program held against its
+//! namesake in the kernel.
 
 use crate::common::{Home, stderr, stdout};
+use ccplane_results::{Measured, Outcome};
 use serde_json::Value;
+
+/// Runs of the program and of the kernel's algorithm on one link.
+const CONFORMANCE_RUNS: usize = 4;
 
 /// One of three cases is drawn; its flows are really steered, and the kernel's references stand beside.
 #[test]
@@ -33,6 +38,53 @@ fn a_drawn_share_runs_in_the_kernel() {
     let check = &report["criteria"][0]["checks"][1];
     assert_eq!((check["set"].as_str(), check["live"]["cases"].as_u64()), (Some("blackout"), Some(1)));
     repeated(&home, live[0]["command"].as_str().unwrap(), &names);
+}
+
+/// Our Reno and the kernel's on one drawn link, four runs each of 20 s, side by side. The criterion has no scenarios, so nothing else runs.
+#[test]
+fn a_program_is_held_against_its_namesake_in_the_kernel() {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
+        return ccplane_testing::skipped("conformance", missing);
+    }
+    let home = Home::new("");
+    let run_dir = home.dir().display();
+    home.configure(&format!(
+        "datapath.ebpf.name = \"ccd_conformance\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
+    ));
+    let arguments = ["evaluate", "reno", "--criterion", "multicast", "--cases", "1", "--live", "1", "--json"];
+    let done = home.command(&arguments).current_dir(home.dir()).output().unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+    let report: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let conformed = &report["conformance"];
+    assert_eq!(conformed["algorithm"], "reno", "{}", stderr(&done));
+    let links = conformed["links"].as_array().unwrap();
+    assert_eq!((links.len(), conformed["judged"]["cases"].as_u64()), (1, Some(1)), "{conformed}");
+    for share in ["conformance", "kernels_own"] {
+        assert!((0.0..=1.0).contains(&links[0][share].as_f64().unwrap()), "{share}: {}", links[0]);
+    }
+    let mbit = |of: &str| {
+        let points = links[0][of].as_array().unwrap();
+        let sum: f64 = points.iter().map(|point| point["throughput_mbit"].as_f64().unwrap()).sum();
+        sum / points.len() as f64
+    };
+    let (ours, kernels) = (mbit("ours"), mbit("kernels"));
+    assert!((0.8..1.25).contains(&(ours / kernels)), "{ours} Mb/s by the program, {kernels} by the kernel");
+    // The runs behind it: flows of the program were steered by it.
+    let kept = home.dir().join("results/live/conformance/0/reno/runs.jsonl");
+    let results = ccplane_results::read(&kept).unwrap();
+    let of = |name: &str| -> Vec<&Measured> {
+        let runs = results.runs.iter().filter(|run| run.contender == name);
+        let measured = runs.filter_map(|run| match &run.outcome {
+            Outcome::Ok(measured) => Some(&**measured),
+            Outcome::Failed { .. } => None,
+        });
+        measured.collect()
+    };
+    let (program, kernel) = (of("program"), of("kernel"));
+    assert_eq!((program.len(), kernel.len()), (CONFORMANCE_RUNS, CONFORMANCE_RUNS));
+    let steered =
+        |run: &&Measured| run.agent.is_some_and(|agent| agent.reports > 0 && agent.unsteered_flows == 0);
+    assert!(program.iter().all(steered), "{:?}", program.iter().map(|run| run.agent).collect::<Vec<_>>());
 }
 
 /// The command that a live cell names runs its case in the kernel again, by the same contenders, and traces the program's flow.

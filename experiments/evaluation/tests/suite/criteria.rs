@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ccplane_alg::{Algorithm, FoldAlgorithm};
 use ccplane_evaluation::{
-    Case, Criterion, CriterionResult, Evaluation, Ground, Play, Provenance, Store, Traces, Verdict,
-    contenders, page, play, text,
+    Case, CaseFigures, CheckResult, Criterion, CriterionResult, Evaluation, Ground, Metric, Play, Provenance,
+    Store, Traces, Verdict, contenders, page, play, text,
 };
 
 /// An algorithm that does not come with ccplane: the example that `ccplane new` copies.
@@ -74,6 +74,44 @@ fn bbr_drops_much_on_shallow_queues_and_reno_does_not() {
     let (bbr, reno) = (check("bbr"), check("reno"));
     assert_eq!((bbr.set.as_str(), bbr.verdict), ("shallow", Verdict::Concern), "{}", bbr.text());
     assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.text());
+}
+
+/// Vegas takes a delay that is no queue for one of its own and leaves the link to the flow without (Arun, Alizadeh, Balakrishnan,
+/// SIGCOMM 2022); Reno fills the queue whatever it waits for.
+#[test]
+fn who_takes_jitter_for_a_queue_starves_and_reno_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |algorithm: &str| {
+        let evaluation = evaluate(algorithm, "starvation", 4, 2, directory.path());
+        let found = only(&evaluation).clone();
+        let jittered = found.checks.iter().find(|check| check.set == "jitter-one").unwrap().clone();
+        (found, jittered)
+    };
+    let ((vegas, starved), (reno, shared)) = (check("vegas"), check("reno"));
+    assert_eq!((vegas.verdict, starved.verdict), (Verdict::Concern, Verdict::Concern), "{}", vegas.why);
+    assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.why);
+    let mean = |check: &CheckResult| check.simulated.unwrap().mean;
+    assert!(mean(&starved) < starved.limit && mean(&shared) > 2.0 * mean(&starved), "{}", starved.text());
+}
+
+/// The example hears of losses alone; Reno answers a mark as one.
+#[test]
+fn who_ignores_marks_raises_the_concern_and_reno_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let deaf = evaluate("aimd", "ecn", 4, 2, directory.path());
+    let found = only(&deaf);
+    assert_eq!(found.verdict, Verdict::Concern, "{}", found.why);
+    // Its throughput alone would not show that it does not respond.
+    let is_harm =
+        |check: &CheckResult| check.verdict == Verdict::Concern && check.metric != Metric::Throughput;
+    assert!(found.checks.iter().any(is_harm), "{}", found.why);
+    let reno = evaluate("reno", "ecn", 4, 2, directory.path());
+    assert_eq!(only(&reno).verdict, Verdict::Pass, "{}", only(&reno).why);
+    for set in ["codel-ecn", "pie-ecn", "ecn-beside"] {
+        let mut cases = reno.cases.iter().filter(|case| case.case.starts_with(set));
+        let marked = |case: &CaseFigures| case.contenders["reno"].marked_ppm.is_some_and(|ppm| ppm > 0);
+        assert!(cases.any(marked), "{set}: nothing was marked");
+    }
 }
 
 /// Neither cores nor what the store has already change a byte of the report, of an algorithm from outside, too.

@@ -46,10 +46,13 @@ class Flows:
     def start(
         self, seed: int, max_steps: int, observation: NDArray[np.float32]
     ) -> tuple[int, float | None, bool] | None:
-        """Starts an episode: the flow that asks first, the reward of its last action, whether it may act no more."""
+        """Starts an episode: the flow that asks first, the reward of its last action, whether it may act no more.
+
+        `observation` (features) is written to.
+        """
 
     def step(self, action: float, observation: NDArray[np.float32]) -> tuple[int, float | None, bool] | None:
-        """Answers the flow that asked; what `start` returns, or `None` at the episode's end."""
+        """Answers the flow that asked; what `start` returns, or `None` at the episode's end. `observation` (features) is written to."""
 
 class Vector:
     """Many environments, stepped together."""
@@ -66,7 +69,10 @@ class Vector:
         truncated: NDArray[np.bool_],
         last: NDArray[np.float32] | None = None,
     ) -> None:
-        """Steps each by its action; the other arrays are written to."""
+        """Steps each by its action, `actions` (environments).
+
+        Written to are `observations` and `last` (environments, features), `rewards` and `truncated` (environments).
+        """
 
 def run_in_rust(
     algorithm: str, family: str | None, seeds: list[int], max_steps: int, action: float = 0.0
@@ -88,12 +94,15 @@ def policy_to_bytes(
 def read_policy(
     path: str | PathLike[str],
 ) -> tuple[_Layers, _Layers, str, float, str]:
-    """A policy file's actor, critic, activation, log of the actions' deviation, and algorithm."""
+    """A policy file's actor, critic, activation, log of the actions' deviation, and algorithm.
+
+    A layer is weights (outputs, inputs) and biases (outputs).
+    """
 
 def policy_from_bytes(
     content: bytes,
 ) -> tuple[_Layers, _Layers, str, float, str]:
-    """The same of a policy file's content."""
+    """The same of a policy file's content, layers as weights (outputs, inputs) and biases (outputs)."""
 
 def simulate(
     plan: str,

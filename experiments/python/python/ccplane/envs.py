@@ -72,7 +72,7 @@ class Env(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts the episode of `seed`, or the next one of the last seed."""
+        """Starts the episode of `seed`, or the next one of the last seed; returns its observation, (features) float32, no unit."""
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**63))
@@ -83,7 +83,7 @@ class Env(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def step(
         self, action: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Acts: shape (1,), float32."""
+        """Acts by (1,) float32; returns the observation, (features) float32, and the reward, both no unit, and whether it was truncated."""
         actions = np.asarray(action, np.float32).reshape(1)
         self._native.step(actions, self._observation, self._reward, self._truncated)
         return self._observation[0].copy(), float(self._reward[0]), False, bool(self._truncated[0]), {}
@@ -127,7 +127,10 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode in each: of `seed`, `seed + 1` ..., or of each one's own."""
+        """Starts an episode in each: of `seed`, `seed + 1` ..., or of each one's own.
+
+        Returns the observations, (num_envs, features) float32, no unit.
+        """
         if seed is None and not self._seeded:
             seed = [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs, np.uint64)]
         self._seeded = True
@@ -142,7 +145,11 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
     def step(
         self, actions: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Acts: shape (num_envs, 1), float32. Returns observations (num_envs, features), rewards float64, terminated, truncated."""
+        """Acts by (num_envs, 1) float32.
+
+        Returns the observations, (num_envs, features) float32, and the rewards, (num_envs) float64, both no unit; then which are
+        terminated and which truncated, (num_envs) bool.
+        """
         flat = np.ascontiguousarray(actions, np.float32).reshape(-1)
         self._native.step(flat, self._observations, self._rewards, self._truncated)
         own = self._own

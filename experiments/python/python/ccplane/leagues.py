@@ -15,6 +15,7 @@ from ccplane.cluster import connect
 
 if TYPE_CHECKING:
     import pandas
+    import polars
 
 
 def league(
@@ -44,6 +45,36 @@ def league(
     """
     import pandas
 
+    return pandas.DataFrame(_rows(families, players, links, set_name, cores, ray, traces, out))
+
+
+def league_polars(
+    families: Sequence[str],
+    players: Sequence[str | Algorithm],
+    links: int = 4,
+    set_name: str = "validation",
+    cores: int | None = None,
+    ray: bool = False,
+    traces: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+) -> "polars.DataFrame":
+    """`league` with the same arguments and rows, as a Polars frame."""
+    import polars
+
+    rows = _rows(families, players, links, set_name, cores, ray, traces, out)
+    return polars.DataFrame(rows, infer_schema_length=None)
+
+
+def _rows(
+    families: Sequence[str],
+    players: Sequence[str | Algorithm],
+    links: int,
+    set_name: str,
+    cores: int | None,
+    ray: bool,
+    traces: str | PathLike[str] | None,
+    out: str | PathLike[str] | None,
+) -> list[dict[str, Any]]:
     names = [player if isinstance(player, str) else player.name for player in players]
     own = [player for player in players if not isinstance(player, str)]
     drawn = [f"{family}/{set_name}/{number}" for family in families for number in range(links)]
@@ -54,7 +85,7 @@ def league(
         lines = _native.play_links(drawn, names, hosted(own), cores or os.cpu_count() or 1, traces)
     if out is not None:
         Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return pandas.DataFrame([json.loads(line) for line in lines])
+    return [json.loads(line) for line in lines]
 
 
 def _spread(
@@ -73,3 +104,10 @@ def ranking(cells: "pandas.DataFrame") -> "pandas.DataFrame":
     """The mean of each algorithm over all links, by its figures."""
     figures: list[Any] = [name for name in cells.columns if cells[name].dtype.kind in "if"]
     return cells.groupby("algorithm")[figures].mean()
+
+
+def ranking_polars(cells: "polars.DataFrame") -> "polars.DataFrame":
+    """`ranking` of a Polars frame: a row for each algorithm, by name."""
+    import polars.selectors
+
+    return cells.group_by("algorithm").agg(polars.selectors.numeric().mean()).sort("algorithm")

@@ -77,7 +77,7 @@ class FlowsEnv(AECEnv[str, NDArray[np.float32], NDArray[np.float32] | None]):
         raise RuntimeError(f"in {MAX_SILENT} episodes no flow asked for an action")
 
     def observe(self, agent: str) -> NDArray[np.float32]:
-        """What the flow saw when it last asked."""
+        """What the flow saw when it last asked: (features) float32, no unit."""
         return self._seen[agent]
 
     def step(self, action: NDArray[np.float32] | None) -> None:

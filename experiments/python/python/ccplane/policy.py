@@ -31,11 +31,11 @@ class Policy:
     log_std: float = 0.0
 
     def act(self, observation: NDArray[np.float32]) -> float:
-        """The mean action on an observation, unbounded."""
+        """The mean action on an observation, (features) float32: unbounded."""
         return float(_forward(self.actor, self.activation, observation))
 
     def value(self, observation: NDArray[np.float32]) -> float:
-        """What the critic says that an observation is worth."""
+        """What the critic says that an observation, (features) float32, is worth."""
         return float(_forward(self.critic, self.activation, observation))
 
     def to_bytes(self, *, seed: int = 0, steps: int = 0, command: str = "Python") -> bytes:
@@ -76,7 +76,7 @@ def from_torch(
 
 
 def linear_layers(module: Any) -> list[Layer]:
-    """The weights and biases of a torch module's linear layers, in their order."""
+    """The weights (outputs, inputs) and biases (outputs), float32, of a torch module's linear layers, in their order."""
     linear = [part for part in module.modules() if type(part).__name__ == "Linear"]
     if not linear:
         raise ValueError("the module has no linear layers")

@@ -48,6 +48,11 @@ class Results:
                 rows.append({**_keys(run), "flow": flow["name"], **sample})
         return rows
 
+    def completion_rows(self) -> list[dict[str, Any]]:
+        """A row for each short flow that completed: its start, its payload, bytes, and the time that it took, both times microseconds."""
+        short = ((run, run.get("completions") or {"flows": ()}) for run in self.runs)
+        return [{**_keys(run), **flow} for run, of_run in short for flow in of_run["flows"]]
+
     def fabric_rows(self) -> list[dict[str, Any]]:
         """A row for each flow between the hosts of a fabric: its payload, bytes, its completion time, and whether it ended in its run."""
         rows = []
@@ -78,6 +83,10 @@ class Results:
         """`run_rows` as a pandas frame."""
         return _pandas(self.run_rows())
 
+    def completions(self) -> "pandas.DataFrame":
+        """`completion_rows` as a pandas frame."""
+        return _pandas(self.completion_rows())
+
     def fabric(self) -> "pandas.DataFrame":
         """`fabric_rows` as a pandas frame."""
         return _pandas(self.fabric_rows())
@@ -94,6 +103,10 @@ class Results:
         """`run_rows` as a Polars frame."""
         return _polars(self.run_rows())
 
+    def completions_polars(self) -> "polars.DataFrame":
+        """`completion_rows` as a Polars frame."""
+        return _polars(self.completion_rows())
+
     def fabric_polars(self) -> "polars.DataFrame":
         """`fabric_rows` as a Polars frame."""
         return _polars(self.fabric_rows())
@@ -109,6 +122,42 @@ class Results:
         axes.set(xlabel="time (s)", ylabel=column, title=self.header["plan"]["title"])
         axes.legend()
         return axes
+
+    def plot_completions(self) -> "matplotlib.axes.Axes":
+        """Draws the share of short flows, or of a fabric's, that completed within a time, milliseconds, of all repeats together.
+
+        A line is of one contender in one scenario. It ends below 1 where flows did not complete.
+        """
+        import matplotlib.pyplot as plt
+
+        times = self._completion_times()
+        if not times:
+            raise ValueError("no run has short flows")
+        axes = plt.figure().subplots()
+        for (scenario, contender), (completed_ms, count) in times.items():
+            shares = [(n + 1) / count for n in range(len(completed_ms))]
+            axes.step(sorted(completed_ms), shares, where="post", label=f"{contender}, {scenario}")
+        axes.set(xlabel="completion time (ms)", ylabel="share of flows", xscale="log", title=self.header["plan"]["title"])
+        axes.legend()
+        return axes
+
+    def _completion_times(self) -> dict[tuple[str, str], tuple[list[float], int]]:
+        """The times of flows that completed, milliseconds, and the number of all, by scenario and contender."""
+        times: dict[tuple[str, str], tuple[list[float], int]] = {}
+        for run in self.runs:
+            if short := run.get("completions"):
+                of_run = [flow["fct_us"] / 1e3 for flow in short["flows"]]
+                count = len(of_run) + short["unfinished"]
+            elif fabric := run.get("fabric"):
+                late = set(fabric["unfinished"])
+                of_run = [fct_ns / 1e6 for n, fct_ns in enumerate(fabric["fct_ns"]) if n not in late]
+                count = len(fabric["fct_ns"])
+            else:
+                continue
+            key = (run["scenario"], run["contender"])
+            before, so_far = times.get(key, ([], 0))
+            times[key] = (before + of_run, so_far + count)
+        return times
 
     def _flows(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         return ((run, flow) for run in self.runs for flow in run.get("flows", ()))

@@ -40,7 +40,10 @@ class VecEnv(Base):
         self._seeded = False
 
     def reset(self) -> NDArray[np.float32]:
-        """Starts an episode in each, of the seeds that `seed` set, or each one's next."""
+        """Starts an episode in each, of the seeds that `seed` set, or each one's next.
+
+        Returns the observations, (num_envs, features) float32, no unit.
+        """
         seeds: list[int | None] = list(self._seeds)
         if not self._seeded and all(seed is None for seed in seeds):
             seeds = [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs, np.uint64)]
@@ -52,11 +55,15 @@ class VecEnv(Base):
         return self._observations.copy()
 
     def step_async(self, actions: NDArray[np.float32]) -> None:
-        """Notes the actions: shape (num_envs, 1)."""
+        """Notes the actions: (num_envs, 1) float32."""
         self._actions = np.ascontiguousarray(actions, np.float32).reshape(-1)
 
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Acts; `terminal_observation` of an `info` is what an ended episode saw last."""
+        """Acts; `terminal_observation` of an `info` is what an ended episode saw last.
+
+        Returns the observations, (num_envs, features) float32, and the rewards, (num_envs) float64, both no unit; then which have ended,
+        (num_envs) bool.
+        """
         self._native.step(self._actions, self._observations, self._rewards, self._done, self._last)
         self._returns += self._rewards
         self._lengths += 1

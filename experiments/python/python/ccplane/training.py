@@ -253,7 +253,7 @@ TRAINERS = {"ppo": _ours, "sb3": _sb3, "rllib": _rllib}
 
 
 def evaluate(policy: Policy, seeds: list[int], links: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
-    """The mean reward of a decision in the episode of each seed, without exploration: shape (seeds)."""
+    """The mean reward of a decision in the episode of each seed, without exploration: (seeds) float64, no unit."""
     bound = float(spaces(policy.algorithm, family_text(links))[1].high[0])
     environment, means = Env(policy.algorithm, links), []
     for seed in seeds:

@@ -232,7 +232,7 @@ def test_an_evaluation_names_the_commands_that_repeat_it(capfd, tmp_path, reno):
 
 
 def test_leagues_are_the_commands(tmp_path, reno):
-    from ccplane.leagues import ranking
+    from ccplane.leagues import ranking, ranking_polars
 
     out = tmp_path / "ours.jsonl"
     cells = ccplane.league(["steady", "shallow"], ["reno", reno.Reno()], links=1, out=out)
@@ -240,4 +240,9 @@ def test_leagues_are_the_commands(tmp_path, reno):
     arguments = ["league", "--family", "steady", "--family", "shallow", "--links", "1", "--algorithm", "reno,py-reno"]
     assert ccplane.command([*arguments, "--results", tmp_path], [reno.Reno()]) == 0
     assert out.read_bytes() == (tmp_path / "league.jsonl").read_bytes()
-    assert ranking(cells).loc["reno", "throughput_bps"] > 0
+    ranked = ranking(cells)
+    assert ranked.loc["reno", "throughput_bps"] > 0
+    polars = ccplane.league_polars(["steady", "shallow"], ["reno", reno.Reno()], links=1)
+    assert polars.rows(named=True) == [json.loads(line) for line in out.read_text().splitlines()]
+    assert ranking_polars(polars)["algorithm"].to_list() == list(ranked.index)
+    assert ranking_polars(polars)["throughput_bps"].to_list() == pytest.approx(list(ranked["throughput_bps"]))

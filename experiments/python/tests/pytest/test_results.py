@@ -74,6 +74,27 @@ def test_plots_draw_each_flow(file):
     assert len(axes.lines) == 4 and axes.get_ylabel() == "srtt_us"
 
 
+def test_completion_times_are_rows_and_lines():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    header = {"plan": {"title": "Short"}}
+    run = {"scenario": "12 Mb/s", "contender": "reno", "attempt": 1, "seed": 7, "status": "ok"}
+    flows = [{"start_us": 5, "bytes": 10, "fct_us": 3000}, {"start_us": 6, "bytes": 20, "fct_us": 1000}]
+    short = {"completions": {"distribution": "web-search", "flows": flows, "unfinished": 1}}
+    late = {"completions": {"distribution": "web-search", "flows": flows[:1], "unfinished": 0}}
+    read = results.Results(header, [run | short | {"repeat": 0}, run | late | {"repeat": 1}])
+    assert list(read.completions()["fct_us"]) == [3000, 1000, 3000]
+    assert read.completions_polars()["repeat"].to_list() == [0, 0, 1]
+    (line,) = read.plot_completions().lines
+    assert list(line.get_xdata()) == [1.0, 3.0, 3.0] and list(line.get_ydata()) == [0.25, 0.5, 0.75]
+    fabric = {"fabric": {"bytes": [10, 20], "fct_ns": [4_000_000, 5_000_000], "unfinished": [1], "dropped_pkts": 0}}
+    (line,) = results.Results(header, [run | fabric | {"repeat": 0}]).plot_completions().lines
+    assert list(line.get_xdata()) == [4.0] and list(line.get_ydata()) == [0.5]
+    with pytest.raises(ValueError, match="no run has short flows"):
+        results.Results(header, []).plot_completions()
+
+
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "none.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match="none.jsonl"):

@@ -121,6 +121,9 @@ fn traffic(scenario: &plan::Scenario) -> String {
             format!("{senders} senders of {bytes} bytes at once, every {every} ms")
         }
     };
+    if scenario.ecn {
+        text.push_str(", ECN-capable");
+    }
     for b in &scenario.background {
         let (from, to) = (seconds(b.start_ms), seconds(b.stop_ms));
         text.push_str(&format!("; beside {} of {} from {from} to {to} s", flows(b.flows), b.algorithm));

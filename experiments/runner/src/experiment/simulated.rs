@@ -135,6 +135,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
             flows.extend(
                 short.map(|a| flow(&job.contender.algorithm, Source::Bytes(a.bytes), a.start_us, None)),
             );
+            flows.iter_mut().for_each(|flow| flow.own.ecn = job.scenario.ecn);
         }
     }
     for background in &job.scenario.background {
@@ -179,6 +180,7 @@ fn own_path(scenario: &Scenario, n: usize) -> OwnPath {
         aggregate_acks_us: of(&own.aggregated_acks_us),
         ack_every: own.ack_every,
         conceals_losses: own.conceals_losses,
+        ecn: scenario.ecn,
     }
 }
 
@@ -196,7 +198,7 @@ fn simulated(link: &Link, emulated: bool) -> LinkConfig {
 
 /// Returns the limit at which a queue ends, and what it drops before.
 fn waiting(queue: Queue) -> (QueueLimit, netsim::Discipline) {
-    let Queue { discipline, packets, bytes } = queue;
+    let Queue { discipline, packets, bytes, marks: ecn } = queue;
     let limit = match (packets, bytes) {
         (Some(packets), _) => QueueLimit::Packets(packets),
         (None, bytes) => QueueLimit::Bytes(bytes.unwrap_or(u64::MAX)),
@@ -207,11 +209,11 @@ fn waiting(queue: Queue) -> (QueueLimit, netsim::Discipline) {
         Discipline::DropHead => netsim::Discipline::DropHead,
         Discipline::Codel { target_us, interval_us } => {
             let (target_ns, interval_ns) = (ns(target_us), ns(interval_us));
-            netsim::Discipline::Codel { target_ns, interval_ns, ecn: false }
+            netsim::Discipline::Codel { target_ns, interval_ns, ecn }
         }
         Discipline::Pie { target_us, max_burst_us } => {
             let (target_ns, max_burst_ns) = (ns(target_us), ns(max_burst_us));
-            netsim::Discipline::Pie { target_ns, max_burst_ns, ecn: false }
+            netsim::Discipline::Pie { target_ns, max_burst_ns, ecn }
         }
     };
     (limit, discipline)
@@ -317,7 +319,7 @@ impl<'a> Marks<'a> {
             departed_pkts: to.departed - from.departed,
             dropped_pkts: to.dropped + to.policed - from.dropped - from.policed,
             lost_pkts: to.lost - from.lost,
-            marked_pkts: 0,
+            marked_pkts: to.marked - from.marked,
             queue_delay_us: percentiles(self.queue_delays_us.clone()),
         })
     }

@@ -121,6 +121,7 @@ pub(super) fn scenarios(
             start_ms,
             extra_delays_us,
             own_paths,
+            ecn: source.ecn.unwrap_or(false),
             background,
             short,
             datagrams,
@@ -185,6 +186,8 @@ pub(super) fn together(
                 ("traffic.aggregate_acks_ms", !scenario.own_paths.aggregated_acks_us.is_empty()),
                 ("traffic.ack_every", scenario.own_paths.ack_every.is_some()),
                 ("traffic.conceal_losses", scenario.own_paths.conceals_losses),
+                ("traffic.ecn", scenario.ecn),
+                ("link.queue_ecn", scenario.link.queue.marks),
                 ("short flows as background", !scenario.short.is_empty()),
             ];
             if let Some((what, _)) = only.iter().find(|(_, set)| *set && !simulated) {

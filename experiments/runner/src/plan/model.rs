@@ -63,6 +63,8 @@ pub struct Scenario {
     pub extra_delays_us: Vec<u64>,
     /// The rest of what each bulk flow has for itself; only simulated flows have it.
     pub own_paths: OwnPaths,
+    /// Whether the contender's flows set ECT(0), so that queues may mark them (RFC 3168); only simulated flows do.
+    pub ecn: bool,
     /// Bulk flows that run beside every contender.
     pub background: Vec<Background>,
     /// Short flows of others at the same time; simulated only.
@@ -249,6 +251,8 @@ pub struct Queue {
     pub discipline: Discipline,
     pub packets: Option<u32>,
     pub bytes: Option<u64>,
+    /// Whether CoDel or PIE marks packets of flows that set ECT rather than drops them; only simulated queues do.
+    pub marks: bool,
 }
 
 /// The rule by which a queue drops packets.
@@ -292,7 +296,8 @@ impl fmt::Display for Queue {
                 write!(f, "PIE {} ms, bursts of {} ms", ms(target_us), ms(max_burst_us))?;
             }
         }
-        write!(f, " of {}", limits.join(" and "))
+        let marks = if self.marks { ", marking," } else { "" };
+        write!(f, "{marks} of {}", limits.join(" and "))
     }
 }
 

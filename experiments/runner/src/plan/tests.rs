@@ -157,6 +157,27 @@ fn datagrams_cross_beside_flows() {
 }
 
 #[test]
+fn flows_set_ect_and_queues_mark_them_where_a_plan_says_so() {
+    let simulated = GOOD
+        .replace("\"kernel\"", "\"sim\"")
+        .replace("\"reno\"\ndatapath = \"ebpf\"", "\"cubic\"\ndatapath = \"sim\"");
+    let incast = "kind = \"incast\"\nsenders = 2\nbytes = 9000\nevery_ms = 500\n";
+    for traffic in ["", "kind = \"short-flows\"\n", incast] {
+        let keys = format!(
+            "delay_ms = 20\nqueue = \"codel\"\nqueue_packets = 300\nqueue_ecn = true\n[traffic]\n{traffic}ecn = true"
+        );
+        let plan = parse(&simulated.replace("delay_ms = 20", &keys)).unwrap();
+        let scenario = &plan.scenarios[0];
+        assert!(scenario.ecn && scenario.link.queue.marks, "{traffic}");
+        let said = "24 Mb/s, 20 ms each way, CoDel 5 ms / 100 ms, marking, of 300 packets";
+        assert_eq!(scenario.link.to_string(), said);
+    }
+    let plain = parse(&simulated).unwrap();
+    let scenario = &plain.scenarios[0];
+    assert!(!scenario.ecn && !scenario.link.queue.marks);
+}
+
+#[test]
 fn a_recorded_trace_stands_in_for_the_synthetic_one() {
     let text = GOOD.replace("rate_mbit = 24", "trace = \"cellular.up\"\nqueue_packets = 100");
     assert!(text.contains("cellular.up"));
@@ -245,6 +266,21 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "delay_ms = 20",
+        "delay_ms = 20\nqueue_ecn = true",
+        "6:13: link[0].queue_ecn: only with queue = \"codel\" or \"pie\"",
+    ),
+    (
+        "delay_ms = 20",
+        "delay_ms = 20\nqueue = \"codel\"\nqueue_ecn = true",
+        "10:12: algorithm[0].datapath: link.queue_ecn: simulated only",
+    ),
+    (
+        "[[algorithm]]",
+        "[traffic]\necn = true\n[[algorithm]]",
+        "10:12: algorithm[0].datapath: traffic.ecn: simulated only",
+    ),
+    (
+        "delay_ms = 20",
         "delay_ms = 20\nchange = [{ at_s = 3 }]",
         "6:11: link[0].change[0]: one of rate_mbit, delay_ms and loss is needed",
     ),
@@ -328,7 +364,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "[[algorithm]]",
         "[traffic]\nload = 0.5\n[[algorithm]]",
         "7:8: traffic.load: not of this kind of traffic, which takes flows, start_s, stagger_s, extra_delay_ms, \
-         extra_jitter_ms, aggregate_acks_ms, ack_every, conceal_losses, tool",
+         extra_jitter_ms, aggregate_acks_ms, ack_every, conceal_losses, tool, ecn",
     ),
     (
         "[[algorithm]]",

@@ -69,6 +69,26 @@ fn copies_and_reordering_pass_a_flow_by() {
     assert!(own(&measured)[0].lost_pkts > 20, "{}", own(&measured)[0].lost_pkts);
 }
 
+/// A flow that sets ECT learns of the queue without losing anything, and keeps it short; another flow has to lose packets.
+#[test]
+fn queues_mark_flows_that_set_ect_and_these_slow_down() {
+    let codel = "queue = \"codel\"\nqueue_packets = 500\nqueue_ecn = true";
+    let marked = run("reno", codel, "[traffic]\necn = true");
+    let (link, lost) = (marked.link.unwrap(), own(&marked)[0].lost_pkts);
+    assert!(link.marked_pkts > 2 && link.dropped_pkts == 0 && lost == 0, "{link:?}, {lost} lost");
+    // A flow that goes on would have 500 ms of queue.
+    assert!(link.queue_delay_us.p50 < 20_000 && mbit(&marked) > 9.0, "{link:?}, {} Mb/s", mbit(&marked));
+    let dropping = "queue = \"codel\"\nqueue_packets = 500";
+    for (queue, traffic) in [(codel, ""), (dropping, "[traffic]\necn = true")] {
+        let unmarked = run("reno", queue, traffic);
+        let link = unmarked.link.unwrap();
+        assert!(link.marked_pkts == 0 && link.dropped_pkts > 2, "{link:?}");
+    }
+    let pie = "queue = \"pie\"\nqueue_packets = 500\nqueue_ecn = true";
+    let link = run("cubic", pie, "[traffic]\necn = true").link.unwrap();
+    assert!(link.marked_pkts > 0 && link.queue_delay_us.p50 < 100_000, "{link:?}");
+}
+
 #[test]
 fn lost_and_thinned_acknowledgements_are_covered_by_later_ones() {
     let lossy = run("cubic", "return_loss = 0.5", "");

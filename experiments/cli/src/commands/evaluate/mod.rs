@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const QUICK_CASES: u32 = 4;
 /// Runs between two lines of progress.
 const RUNS_PER_LINE: usize = 100;
-/// Links of the comparison with the kernel's algorithm, and runs of both on each; fewer with `--quick`.
+/// Links of the comparison with the kernel's algorithm, and runs of both on each; fewer with `--quick`, and no more links than cases.
 const CONFORMANCE: (u32, u32) = (4, 4);
 const QUICK_CONFORMANCE: (u32, u32) = (3, 2);
 
@@ -222,7 +222,7 @@ impl Session<'_> {
         let config = self.live_config(&directory, &stopped);
         let (links, repeats) = if self.args.quick { QUICK_CONFORMANCE } else { CONFORMANCE };
         let mut found = Vec::new();
-        for number in 0..links {
+        for number in 0..links.min(self.count()) {
             let case = ConformanceCase { number, repeats };
             let mut progress = Progress::stderr();
             let link = conform(case, name, self.ground, &config, &mut agents, &mut progress);

@@ -103,7 +103,8 @@ fn share(ppm: u32) -> f64 {
 }
 
 fn queue(queue: Queue, seed: u64) -> emulator::Queue {
-    let Queue { discipline, packets, bytes } = queue;
+    // Plans whose queues mark are refused for live flows.
+    let Queue { discipline, packets, bytes, .. } = queue;
     match discipline {
         Discipline::DropTail if packets.is_none() && bytes.is_none() => emulator::Queue::Infinite,
         Discipline::DropTail => emulator::Queue::DropTail { packets, bytes },

@@ -46,6 +46,7 @@ pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<
             ("queue_packets", source.queue_packets.is_some()),
             ("queue_bytes", source.queue_bytes.is_some()),
             ("queue_bdp", source.queue_bdp.is_some()),
+            ("queue_ecn", source.queue_ecn.is_some()),
             ("loss", source.loss.is_some()),
             ("jitter_ms", source.jitter_ms.is_some()),
             ("reorder", source.reorder.is_some()),
@@ -111,7 +112,7 @@ fn return_queue(n: usize, source: &LinkSource, way_back: &Medium) -> Checked<Que
         Some(QueueName::Drophead) => Discipline::DropHead,
         Some(_) => return refuse(field("return_queue"), "with a length, droptail or drophead"),
     };
-    Ok(Queue { discipline, packets: Some(packets.small()), bytes: None })
+    Ok(Queue { discipline, packets: Some(packets.small()), ..Queue::default() })
 }
 
 fn veth() -> Link {
@@ -201,6 +202,10 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     let field = |key: &str| format!("link[{n}].{key}");
     let kind = source.queue.unwrap_or(QueueName::Droptail);
     let discipline = discipline(n, source, kind)?;
+    if source.queue_ecn.is_some() && !matches!(kind, QueueName::Codel | QueueName::Pie) {
+        return refuse(field("queue_ecn"), "only with queue = \"codel\" or \"pie\"");
+    }
+    let marks = source.queue_ecn.unwrap_or(false);
     let limits = [
         ("queue_packets", source.queue_packets.is_some()),
         ("queue_bytes", source.queue_bytes.is_some()),
@@ -217,10 +222,10 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     }
     let bytes = source.queue_bytes.map(|b| b.get());
     if let Some(packets) = source.queue_packets {
-        return Ok(Queue { discipline, packets: Some(packets.small()), bytes });
+        return Ok(Queue { discipline, packets: Some(packets.small()), bytes, marks });
     }
     if bytes.is_some() {
-        return Ok(Queue { discipline, packets: None, bytes });
+        return Ok(Queue { discipline, packets: None, bytes, marks });
     }
     let bdp_ppm = source.queue_bdp.map_or(PPM, |b| b.get());
     let rate = rate_bit_per_s.unwrap_or(0);
@@ -229,7 +234,7 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     let packets = u32::try_from(packets.max(MIN_QUEUE_PACKETS.into())).unwrap_or(u32::MAX);
     match packets {
         packets if packets <= ccplane_emulator::MAX_BUFFER_PACKETS => {
-            Ok(Queue { discipline, packets: Some(packets), bytes: None })
+            Ok(Queue { discipline, packets: Some(packets), bytes: None, marks })
         }
         _ => refuse(
             field(if source.queue_bdp.is_some() { "queue_bdp" } else { "rate_mbit" }),

@@ -24,6 +24,7 @@ pub(super) fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> 
         ("senders", source.senders.is_some(), &[KindName::Incast]),
         ("bytes", source.bytes.is_some(), &[KindName::ShortFlows, KindName::Incast]),
         ("every_ms", source.every_ms.is_some(), &[KindName::Incast]),
+        ("ecn", source.ecn.is_some(), &[KindName::Bulk, KindName::ShortFlows, KindName::Incast]),
     ];
     if let Some((key, ..)) = set.iter().find(|(_, set, kinds)| *set && !kinds.contains(&kind)) {
         let keys: Vec<&str> = set.iter().filter(|(.., k)| k.contains(&kind)).map(|(key, ..)| *key).collect();
