@@ -21,6 +21,8 @@ pub enum UnfitProgram {
     NoRegister { algorithm: &'static str, register: &'static str },
 }
 
+// Factory
+
 /// Makes flows of an algorithm that run another program than the one that ships.
 #[derive(Clone)]
 pub struct WithProgram {
@@ -77,6 +79,8 @@ impl Algorithm for WithProgram {
         self.algorithm.policies()
     }
 }
+
+// Tests
 
 #[cfg(test)]
 mod tests {
