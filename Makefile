@@ -54,7 +54,7 @@ soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anythin
 	cargo build --release --quiet -p ccplane-soak
 	target/release/ccplane-soak --hours $${SOAK_HOURS:-1} --seed $${SOAK_SEED:-1}
 
-packages: ## the crates that are to be published, packaged; SINCE=REVISION compares their interfaces with a revision's
+packages: ## the crates that are to be published, packaged and built from that; SINCE=REVISION compares their interfaces with a revision's
 	@.ci/packages $(SINCE)
 
 deb: ## Debian packages in target/deb: the command, the agent as a service, the kernel module for DKMS

@@ -270,7 +270,7 @@ impl Flow for NimbusFlow {
     }
 }
 
-// Config
+// Config, defaults
 
 const fn parameter(name: &'static str, about: &'static str, default: i64, min: i64, max: i64) -> Parameter {
     Parameter { name, about, default, min, max }

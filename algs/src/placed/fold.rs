@@ -42,6 +42,8 @@ impl Algorithm for Distilled {
     }
 }
 
+// Tests
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,9 +13,12 @@ use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
 pub use agent::InAgent;
 pub use fold::Distilled;
 pub(crate) use pinned::algorithm_of;
-pub use pinned::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
+pub use pinned::{UnfitSnapshot, WithSnapshot, free_slots};
 pub use programmed::{UnfitProgram, WithProgram};
 pub use still::Still;
+
+/// The sign between an algorithm's name and the label of what it runs instead: a file, a program's name, a snapshot's hash.
+pub const LABEL_SIGN: char = '@';
 
 /// The agent's side of a flow without decisions in the agent, from which no learner learns.
 struct Unattended;

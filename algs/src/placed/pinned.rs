@@ -1,16 +1,22 @@
 //! An algorithm under a snapshot of its own, in a slot of its own: an arm of a portfolio beside the one that ships.
 
+use super::LABEL_SIGN;
 use crate::policy_program::PolicyProgram;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, PolicySource, ProgramSource, Report};
+use ccplane_program::ir::MAX_POLICY_SLOTS;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The first slot that no algorithm here asks.
-pub const FIRST_FREE_SLOT: u8 = 6;
-/// Between an algorithm's name and the beginning of its snapshot's hash.
-const AT: char = '@';
+const FIRST_FREE_SLOT: u8 = 6;
 /// Digits of the hash in the name.
 const DIGITS: usize = 8;
+
+/// Counts out the slots that no algorithm here asks: one for each snapshot that is tried.
+pub fn free_slots() -> Range<u8> {
+    FIRST_FREE_SLOT..MAX_POLICY_SLOTS as u8
+}
 
 /// Reasons to refuse an algorithm a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -104,14 +110,14 @@ impl WithSnapshot {
         });
         let programs = programs.collect::<Option<Vec<_>>>().ok_or(none)?;
         let digits: String = snapshot.hash().to_string().chars().take(DIGITS).collect();
-        let name: &'static str = format!("{of}{AT}{digits}").leak();
+        let name: &'static str = format!("{of}{LABEL_SIGN}{digits}").leak();
         Ok(WithSnapshot { algorithm, name, programs, slot, snapshot: snapshot.to_bytes().leak() })
     }
 }
 
 /// The name of the algorithm that one of this name runs.
 pub(crate) fn algorithm_of(name: &str) -> &str {
-    name.split(AT).next().unwrap_or(name)
+    name.split(LABEL_SIGN).next().unwrap_or(name)
 }
 
 /// Whether inputs and action mean the same. Ranges may differ, and so may the layers between.

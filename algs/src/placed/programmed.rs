@@ -5,10 +5,8 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, PolicySource, ProgramSource};
 use ccplane_program::ir::Program;
 
-use super::fields_of;
+use super::{LABEL_SIGN, fields_of};
 
-/// Between an algorithm's name and the label of its program.
-const AT: char = '@';
 /// A flow's segment and first window, bytes, to see which registers an algorithm sets.
 const EXAMPLE: (u32, u64) = (1448, 14_480);
 
@@ -22,6 +20,8 @@ pub enum UnfitProgram {
     #[error("`{algorithm}` sets `{register}` when a flow starts, and the program declares no such register")]
     NoRegister { algorithm: &'static str, register: &'static str },
 }
+
+// Factory
 
 /// Makes flows of an algorithm that run another program than the one that ships.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl WithProgram {
             return Err(UnfitProgram::NoRegister { algorithm: of, register });
         }
         let program = ProgramSource { source: source.to_owned().leak(), ..*own };
-        Ok(WithProgram { name: format!("{of}{AT}{label}").leak(), algorithm, program })
+        Ok(WithProgram { name: format!("{of}{LABEL_SIGN}{label}").leak(), algorithm, program })
     }
 }
 
@@ -79,6 +79,8 @@ impl Algorithm for WithProgram {
         self.algorithm.policies()
     }
 }
+
+// Tests
 
 #[cfg(test)]
 mod tests {

@@ -237,7 +237,7 @@ mod tests {
 
     /// Bodies between a header and a checksum that is right, as only our own program writes it.
     #[test]
-    fn memories_counted() {
+    fn a_memory_that_is_read_is_written_as_the_same() {
         let whole = String::from_utf8(content()).unwrap();
         let at = whole.rfind(CHECKSUM).unwrap();
         let body = &whole[HEADER.len()..at];

@@ -349,7 +349,7 @@ mod tests {
 
     /// Entries that were read are read as the same once they are written again, and each of their settings has a name.
     #[test]
-    fn journals_counted() {
+    fn entries_that_are_read_are_written_as_the_same() {
         let entry = |setting: &str| Entry {
             version: VERSION,
             boot: "5c7e".to_owned(),

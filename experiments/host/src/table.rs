@@ -397,7 +397,7 @@ mod tests {
 
     /// A table that was read is read as the same once it is written again, and all of its cells are of its space.
     #[test]
-    fn tables_counted() {
+    fn a_table_that_is_read_is_written_as_the_same() {
         let written = |table: &Table| {
             let rows = table.rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n");
             serde_json::to_string(&table.header).unwrap() + "\n" + &rows.collect::<String>()

@@ -18,3 +18,4 @@ pub mod shell;
 mod statistics;
 
 pub use error::ReportError;
+pub use statistics::student_t_quantile;

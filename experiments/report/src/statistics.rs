@@ -198,7 +198,7 @@ pub fn distribution(sorted: &[f64], limit: usize) -> Vec<(f64, f64)> {
 }
 
 /// Returns the quantile `p`, 0.5 to 1 exclusive, of Student's t distribution; `None` without a degree of freedom.
-fn student_t_quantile(p: f64, freedom: usize) -> Option<f64> {
+pub fn student_t_quantile(p: f64, freedom: usize) -> Option<f64> {
     let distribution = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
     (0.5..1.0).contains(&p).then(|| distribution.inverse_cdf(p)).and_then(finite)
 }

@@ -5,8 +5,10 @@
 //! starts anew. The interval is that of Kendall's statistic: the slopes whose ranks are `z` standard deviations of
 //! the number of rising pairs to either side of the median.
 
-/// The normal distribution's two-sided 95 % quantile.
-const Z: f64 = 1.959_964;
+use statrs::distribution::{ContinuousCDF, Normal};
+
+/// The share of the normal distribution below the upper end of a two-sided 95 % interval.
+const BELOW_UPPER: f64 = 0.975;
 /// Fewer samples than this show nothing.
 pub const MIN_SAMPLES: usize = 10;
 /// Samples that are looked at, at most; of more, evenly chosen ones.
@@ -49,7 +51,8 @@ pub fn slope(lives: &[Vec<(f64, f64)>]) -> Option<Slope> {
     slopes.sort_unstable_by(f64::total_cmp);
     let count = slopes.len() as f64;
     let at = |rank: f64| slopes[(rank.max(0.0) as usize).min(slopes.len() - 1)];
-    let half_width = Z * variance.sqrt() / 2.0;
+    let z = Normal::standard().inverse_cdf(BELOW_UPPER);
+    let half_width = z * variance.sqrt() / 2.0;
     let (low, high) = (at(count / 2.0 - half_width), at(count / 2.0 + half_width));
     Some(Slope { median: at(count / 2.0), low, high, samples })
 }

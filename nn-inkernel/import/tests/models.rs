@@ -135,7 +135,7 @@ fn way(read: Result<Mlp, ImportError>) -> u64 {
 }
 
 #[test]
-fn models_counted() {
+fn an_onnx_model_of_any_bytes_is_refused_or_computed() {
     let tokens = [
         "Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten", "Constant", "transB", "alpha",
         "value",
@@ -147,7 +147,7 @@ fn models_counted() {
 }
 
 #[test]
-fn tensors_counted() {
+fn tensors_of_any_bytes_are_refused_or_computed() {
     let tokens =
         ["pi.2.weight", "pi.2.bias", "\"dtype\":\"F32\"", "F64", "[0,4]", "\"shape\":[1]", "{", "}", "\""];
     let target = Fuzz::new("model-tensors", env!("CARGO_MANIFEST_DIR")).seeds([PI]).tokens(tokens);

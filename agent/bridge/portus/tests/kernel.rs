@@ -78,9 +78,10 @@ fn generic_cong_avoids_reno_steers_a_kernel_flow() {
     let sample = || -> TcpSample { wait_for("a sample", || flow.latest()) };
     let share = within_tries(test, TRIES, |_| {
         let before = sample();
-        std::thread::sleep(WINDOW);
-        let after = sample();
-        let took_us = (after.at_us - before.at_us).max(1) as f64;
+        let after = wait_for("the end of a window, by the flow's clock", || {
+            Some(sample()).filter(|now| now.at_us - before.at_us >= WINDOW.as_micros() as u64)
+        });
+        let took_us = (after.at_us - before.at_us) as f64;
         let bytes = (after.info.bytes_acked - before.info.bytes_acked) as f64;
         let share = bytes / (took_us * f64::from(LINK_MBIT) / 8.0);
         if share < DUE { Err(format!("{share:.2} of the link")) } else { Ok(share) }

@@ -2,7 +2,8 @@
 //! would refuse.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-bridge --test suite fuzz::datagrams` runs one guided by coverage.
+//! `cargo bolero test -p ccplane-bridge --test suite fuzz::no_datagram_of_portus_asks_a_datapath_for_what_it_refuses` runs
+//! one guided by coverage.
 
 use crate::common::{PROGRAM, World, control, stock};
 use ccplane_contract::{DatapathError, FlowId};
@@ -28,14 +29,14 @@ fn takes(bytes: &[u8]) -> (usize, u64, u64) {
 }
 
 #[test]
-fn datagrams() {
+fn no_datagram_of_portus_asks_a_datapath_for_what_it_refuses() {
     bolero::check!().for_each(|bytes: &[u8]| {
         takes(bytes);
     });
 }
 
 #[test]
-fn datagrams_counted() {
+fn no_drawn_datagram_of_portus_asks_a_datapath_for_what_it_refuses() {
     let (program, fields) = (stock(PROGRAM), [(control(0), 1), (Field::Cwnd, 2), (Field::Rate, 3)]);
     let code = Bytecode::try_from(&program).unwrap();
     let messages = [
@@ -105,7 +106,7 @@ fn play<'s>(steps: impl IntoIterator<Item = &'s (u8, u8, u16)>) -> u64 {
 }
 
 #[test]
-fn sequences() {
+fn no_order_of_events_panics_the_bridge() {
     bolero::check!().with_type::<Vec<(u8, u8, u16)>>().for_each(|steps| {
         play(steps);
     });
@@ -116,7 +117,7 @@ const STEP_BYTES: usize = 4;
 const MAX_STEPS: usize = 48;
 
 #[test]
-fn bridge_sequences_counted() {
+fn no_drawn_order_of_events_panics_the_bridge() {
     let steered =
         [[0, 0, 0, 0], [2, 1, 0, 0], [6, 0, 0, 0], [7, 1, 7, 0], [4, 1, 9, 0], [8, 1, 9, 9], [3, 1, 0, 0]];
     let refused =

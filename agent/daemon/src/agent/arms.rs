@@ -7,11 +7,11 @@ use crate::place::Located;
 use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
-use ccplane_algs::placed::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
+use ccplane_algs::placed::{UnfitSnapshot, WithSnapshot, free_slots};
 use ccplane_files::document::Problem;
 use ccplane_files::{Bound, ReadError, SocketError};
-use ccplane_program::ir::MAX_POLICY_SLOTS;
 use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(super) fn choosing(
         return Ok(all);
     }
     let refuse = |problem| Config::refusal(args.place.config.as_deref(), problem);
-    let mut slots = usize::from(FIRST_FREE_SLOT)..MAX_POLICY_SLOTS;
+    let mut slots = free_slots();
     let mut arms = Vec::with_capacity(configured.len());
     for (n, arm) in configured.iter().enumerate() {
         let refused = |message: String| refuse(Problem::new(format!("portfolio.arms[{n}]"), message));
@@ -78,7 +78,7 @@ fn with_snapshot(
     algorithm: &Arc<dyn Algorithm>,
     arm: &Arm,
     located: &Located,
-    slots: &mut std::ops::Range<usize>,
+    slots: &mut Range<u8>,
 ) -> Result<Arc<dyn Algorithm>, ArmError> {
     let Some(named) = &arm.snapshot else { return Ok(Arc::clone(algorithm)) };
     let hash: Option<Hash> = named.to_str().and_then(|text| text.parse().ok());
@@ -94,8 +94,7 @@ fn with_snapshot(
     }
     let learn = &located.config.learn;
     let snapshot = Admissions::open(learn.trust(), learn.state.as_deref())?.admit(snapshot, false)?;
-    let limit = MAX_POLICY_SLOTS - usize::from(FIRST_FREE_SLOT);
-    let slot = slots.next().and_then(|slot| u8::try_from(slot).ok()).ok_or(ArmError::NoSlot { limit })?;
+    let slot = slots.next().ok_or_else(|| ArmError::NoSlot { limit: free_slots().len() })?;
     Ok(Arc::new(WithSnapshot::new(Arc::clone(algorithm), &snapshot, slot)?))
 }
 

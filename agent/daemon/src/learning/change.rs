@@ -419,6 +419,15 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
 mod tests {
     use super::*;
     use ccplane_learn::Rng;
+    use statrs::distribution::{ContinuousCDF, Normal};
+
+    #[test]
+    fn the_scales_of_deviations_are_those_of_the_normal_distribution() {
+        let normal = Normal::standard();
+        // Half of all deviations lie below the 75th percentile, and nine of ten below the 95th.
+        assert!((normal.inverse_cdf(0.75).recip() - OF_MEDIAN).abs() < 1e-4);
+        assert!((normal.inverse_cdf(0.95) - P90).abs() < 1e-3);
+    }
 
     /// Student's t with three degrees of freedom.
     fn heavy(rng: &mut Rng) -> f64 {

@@ -2,7 +2,8 @@
 //! the text.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-agent --test suite fuzz::configurations` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-agent --test suite fuzz::any_configuration_reads_back_as_itself_or_is_refused_at_a_place` runs
+//! it guided by coverage.
 
 use std::path::Path;
 
@@ -44,7 +45,7 @@ fn check(text: &str) -> bool {
 }
 
 #[test]
-fn configurations() {
+fn any_configuration_reads_back_as_itself_or_is_refused_at_a_place() {
     let good = [DEFAULT_TOML, FULL];
     good.iter().for_each(|text| assert!(check(text), "{:?}", Config::parse(Path::new("c"), text, None)));
     bolero::check!().for_each(|input: &[u8]| {
@@ -56,7 +57,7 @@ fn configurations() {
 }
 
 #[test]
-fn configurations_counted() {
+fn a_drawn_configuration_reads_back_as_itself_or_is_refused_at_a_place() {
     let tokens = [
         "[[rule]]",
         "learn.",
@@ -89,7 +90,7 @@ fn configurations_counted() {
 }
 
 #[test]
-fn requests_counted() {
+fn a_control_request_that_is_read_is_written_as_the_same() {
     let tokens = [
         "\"request\"",
         "\"version\"",

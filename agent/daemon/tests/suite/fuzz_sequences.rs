@@ -271,7 +271,7 @@ fn socket(dir: &tempfile::TempDir, number: u64, is_v2: bool) -> Rogue {
 }
 
 #[test]
-fn datapaths_that_come_and_go_counted() {
+fn a_good_datapath_is_served_whatever_rogues_say() {
     let mut world = World::new();
     let v1_life = [[0, 0, 0, 0], [0, 1, 1, 0], [4, 0, 0, 0], [0, 5, 1, 4], [4, 0, 0, 9], [0, 4, 1, 0]];
     let v2_life =
@@ -361,7 +361,7 @@ fn answered(mut client: UnixStream) -> Vec<bool> {
 }
 
 #[test]
-fn control_clients_counted() {
+fn each_control_client_gets_its_answers_and_leaves_its_place_free() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let path = dir.path().join("control.sock");

@@ -40,12 +40,12 @@ fn altered(file: &[u8], in_header: bool, edits: &[(u16, u8)]) -> Vec<u8> {
 }
 
 #[test]
-fn any_bytes() {
+fn no_bytes_panic_the_readers_of_policies_and_checkpoints() {
     bolero::check!().for_each(check);
 }
 
 #[test]
-fn altered_policies() {
+fn an_altered_policy_is_refused_or_computes_a_number() {
     let policy = crate::toys::policy(2, &[3], None).to_bytes().unwrap();
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
         check(&altered(&policy, *in_header, edits));
@@ -60,7 +60,7 @@ fn checkpoint(policy: &Policy) -> Checkpoint {
 }
 
 #[test]
-fn altered_checkpoints() {
+fn an_altered_checkpoint_is_refused_or_reads_back_as_itself() {
     let checkpoint = checkpoint(&crate::toys::policy(2, &[3], None));
     let bytes = checkpoint.to_bytes().unwrap();
     assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
@@ -83,7 +83,7 @@ fn way(error: &PolicyError) -> u64 {
 const TENSORS: [&str; 5] = ["{", "}", "\"", "[0,4]", "\"dtype\":\"F32\""];
 
 #[test]
-fn policies_counted() {
+fn a_drawn_policy_is_refused_or_read_again_once_written() {
     let [policy, deep, asked] = [
         crate::toys::policy(1, &[1], None),
         crate::toys::policy(2, &[3, 2], None),
@@ -121,7 +121,7 @@ fn policies_counted() {
 }
 
 #[test]
-fn checkpoints_counted() {
+fn a_drawn_checkpoint_is_refused_or_read_again_once_written() {
     let seeds = [crate::toys::policy(1, &[1], None), crate::toys::policy(2, &[2], None)]
         .map(|policy| checkpoint(&policy).to_bytes().unwrap());
     let tokens =

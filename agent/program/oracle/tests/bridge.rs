@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
@@ -254,9 +253,10 @@ fn next_of_never_stalled(lab: &Lab, flow: BulkFlow, mishaps: &[Mishap]) -> BulkF
 fn goodput(check: &str, flow: &BulkFlow) -> f64 {
     within_tries(check, TRIES, |_| {
         let before = sample(flow);
-        thread::sleep(WINDOW);
-        let after = sample(flow);
-        let took_us = (after.at_us - before.at_us).max(1) as f64;
+        let after = wait_for("the end of a window, by the flow's clock", || {
+            Some(sample(flow)).filter(|now| now.at_us - before.at_us >= WINDOW.as_micros() as u64)
+        });
+        let took_us = (after.at_us - before.at_us) as f64;
         let bytes = (after.info.bytes_acked - before.info.bytes_acked) as f64;
         let share = bytes / (took_us * f64::from(LINK_MBIT) / 8.0);
         if share < DUE { Err(format!("{share:.2} of the link, {DUE} are due")) } else { Ok(share) }

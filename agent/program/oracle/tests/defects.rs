@@ -14,11 +14,11 @@
 //! | libccp: register numbers of programs and updates are not checked | `agent/program/oracle/tests/defects.rs::register_numbers_are_checked`, `agent/program/oracle/tests/wire.rs::an_update_outside_the_registers_is_written_by_libccp_and_refused_here`, `agent/program/tests/suite/lift.rs::what_no_compiler_emits_is_refused` |
 //! | libccp: the count of updated fields is misread above 127 | `agent/program/oracle/tests/wire.rs::libccp_misreads_more_fields_than_we_allow` |
 //! | libccp: a rate is cut to 32 bits | `agent/program/oracle/tests/defects.rs::rates_beyond_32_bits` |
-//! | libccp: immediates of 32 bits, of which 0x3fffffff is infinity | `agent/program/oracle/tests/defects.rs::immediates` |
+//! | libccp: immediates of 32 bits, of which 0x3fffffff is infinity | `agent/program/oracle/tests/defects.rs::immediates_have_64_bits_here` |
 //! | libccp: locals keep what the program before left | `agent/program/oracle/tests/defects.rs::locals_start_at_zero` |
 //! | libccp: `Ack.now` moves during an invocation | `agent/program/oracle/tests/defects.rs::the_clock_is_read_once` |
-//! | libccp: IPv4 only | `agent/wire/tests/suite/properties.rs::v1_carries_ipv4_flows_exactly_and_refuses_ipv6`, `agent/wire/tests/suite/properties.rs::v2_flows`, `datapath-shims/ebpf/tests/live/flows.rs::ipv6_flows_are_named_by_their_addresses` |
-//! | libccp: no version is negotiated | `agent/wire/tests/suite/refusals.rs::v2_negotiation`, `datapath-shims/channel/src/hub/tests.rs::strangers_are_told_what_is_wrong` |
+//! | libccp: IPv4 only | `agent/wire/tests/suite/properties.rs::v1_carries_ipv4_flows_exactly_and_refuses_ipv6`, `agent/wire/tests/suite/properties.rs::v2_flows_are_read_as_written`, `datapath-shims/ebpf/tests/live/flows.rs::ipv6_flows_are_named_by_their_addresses` |
+//! | libccp: no version is negotiated | `agent/wire/tests/suite/refusals.rs::v2_negotiation_takes_the_highest_common_version`, `datapath-shims/channel/src/hub/tests.rs::strangers_are_told_what_is_wrong` |
 //! | libccp: a table of 10 holds 9 programs (-81) | `agent/program/oracle/tests/defects.rs::the_last_place_for_a_program_is_never_used`, `datapath-shims/sim/tests/suite/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/live/behaviour.rs::keeps_the_contract_on_live_flows` |
 //! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `agent/program/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `experiments/cli/tests/suite/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `experiments/cli/tests/live/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live/flows.rs::a_second_agent_is_refused`, `datapath-shims/channel/src/hub/tests.rs::a_libccp_flow_is_steered_from_create_to_close`; our agent sends uid 1 only where it does not know what the table holds, with all programs after it, each flow's in its place or set again: `datapath-shims/channel/src/hub/tests.rs::a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew`, `agent/program/oracle/tests/agent.rs::twelve_restarts_leave_room_for_programs_and_lose_no_flow` |
 //! | libccp: never frees a program, and says nothing of one that it does not hold: its flow runs nothing | `agent/program/oracle/tests/agent.rs::a_table_without_the_flows_program_is_noticed`, `datapath-shims/channel/src/hub/tests.rs::a_program_that_is_not_held_is_noticed` |
@@ -29,7 +29,7 @@
 //! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `agent/program/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `agent/program/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/suite/properties.rs::float_logarithms_are_right_beside_our_crates` |
 //! | libccp crate: takes its table of flows from `malloc` and does not clear it | `agent/program/oracle/tests/defects.rs::a_table_of_reused_memory_is_not_cleared` |
 //! | portus: `\|\|` is a sum | `agent/program/oracle/tests/defects.rs::true_or_true_is_true` |
-//! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::portus_panics` |
+//! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::what_panics_portus_compiles_here` |
 //! | portus: refuses comments of two lines | `agent/program/oracle/tests/defects.rs::comments_of_two_lines` |
 //! | portus: a misspelt name is a new local | `agent/program/oracle/tests/defects.rs::misspelt_names_are_refused` |
 //! | portus: updates of unknown fields are printed and swallowed | `agent/program/oracle/tests/defects.rs::updates_of_unknown_fields_are_refused` |
@@ -267,7 +267,7 @@ fn updates_of_unknown_fields_are_refused() {
 
 /// libccp's infinity has 32 bits, an initial value of 0x3fffffff becomes it, and other numbers are below; portus's have 31.
 #[test]
-fn immediates() {
+fn immediates_have_64_bits_here() {
     let source = |init: &str| format!("(def (Report (a {init})))\n(when true (report))");
     assert_eq!(portus_on_libccp(&source("+infinity")).report, Some(vec![u64::from(STOCK_INFINITY)]));
     assert_eq!(ours(&source("+infinity")).0, Some(vec![i64::MAX]));
@@ -396,7 +396,7 @@ fn rates_beyond_32_bits() {
 
 /// portus panics on comments inside a clause, and on stateful operators bound to anything but a register.
 #[test]
-fn portus_panics() {
+fn what_panics_portus_compiles_here() {
     for source in [
         "(def (a 0))\n(when true # a comment\n (:= a 1))",
         "(def (a 0))\n(when true (:= Cwnd (ewma 2 a)))",

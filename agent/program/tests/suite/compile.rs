@@ -436,7 +436,7 @@ fn a_text_full_of_mistakes_is_refused_quickly() {
 
 /// A program decides where its first form says, and has the primitives and outputs of that hook only.
 #[test]
-fn hooks() {
+fn a_program_has_the_primitives_and_outputs_of_its_hook_only() {
     let by_size = "(hook send)
 (def (Report (volatile sent 0)) (threshold 100000))
 (when (< Flow.bytes_sent threshold) (:= Priority 0) (:= DecideAt threshold))

@@ -1,20 +1,20 @@
 //! Fuzz targets: no text panics the compiler, and no program panics the VM or makes it stray from its text.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-program --test suite fuzz::source` runs one guided by coverage.
+//! `cargo bolero test -p ccplane-program --test suite fuzz::no_text_panics_the_compiler` runs one guided by coverage.
 
 use crate::common::{Choices, compiler_answers, program, vm_does_what_the_text_says};
 use ccplane_program::stock;
 use ccplane_testing::fuzz::{Fuzz, shape};
 
 #[test]
-fn source() {
+fn no_text_panics_the_compiler() {
     bolero::check!().for_each(|bytes: &[u8]| compiler_answers(&String::from_utf8_lossy(bytes)));
 }
 
 /// Bytes choose a valid program, then edit its text.
 #[test]
-fn edited_source() {
+fn no_edited_program_panics_the_compiler() {
     bolero::check!().for_each(|bytes: &[u8]| {
         let choices = &mut Choices(bytes);
         let mut text = program(choices).to_string();
@@ -29,7 +29,7 @@ fn edited_source() {
 }
 
 #[test]
-fn vm() {
+fn the_vm_does_what_any_program_says() {
     bolero::check!().for_each(|bytes: &[u8]| vm_does_what_the_text_says(&mut Choices(bytes), 4));
 }
 
@@ -80,7 +80,7 @@ const TOKENS: &[&str] = &[
 ];
 
 #[test]
-fn text_counted() {
+fn no_drawn_text_panics_the_compiler() {
     let short =
         ["(def (a 0)) (when true (report))", "(def (Report (a 0)) (x 1)) (when (> x 0) (:= Report.a x))"];
     let seeds = [TEXT].into_iter().chain(short);
@@ -96,7 +96,7 @@ fn text_counted() {
 }
 
 #[test]
-fn lift_counted() {
+fn bytecode_is_refused_or_lifted_to_a_program_that_can_be_shown() {
     let lowered = |text: &str| stock::lower(&ccplane_program::compile(text).unwrap()).unwrap();
     let simple = "(def (Report (volatile acked 0)) (gain 3)) (when true (:= Report.acked gain) (report))";
     let seeds = [lowered(simple)].map(|stock| [&[stock.num_expressions() as u8], stock.bytes()].concat());

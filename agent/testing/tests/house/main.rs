@@ -5,6 +5,7 @@ mod circles;
 mod glossary;
 mod layers;
 mod log_lines;
+mod parts;
 mod sizes;
 mod sources;
 mod targets;

@@ -1,7 +1,8 @@
 //! Fuzz targets: no input panics; whatever parses, encodes and parses again as the same.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-wire --test suite fuzz::v1_arbitrary_bytes` runs one guided by coverage.
+//! `cargo bolero test -p ccplane-wire --test suite fuzz::v1_bytes_that_parse_encode_as_the_same` runs
+//! one guided by coverage.
 
 use ccplane_testing::fuzz::{Fuzz, shape};
 use ccplane_wire::{EncodeError, Out, SliceOut, v1, v2};
@@ -85,12 +86,12 @@ fn mutate(seeds: &[Vec<u8>], (seed, edits, cut): &(u8, Vec<(u16, u8)>, u8)) -> V
 }
 
 #[test]
-fn v1_arbitrary_bytes() {
+fn v1_bytes_that_parse_encode_as_the_same() {
     bolero::check!().for_each(check_v1);
 }
 
 #[test]
-fn v1_mutated_messages() {
+fn mutated_v1_messages_that_parse_encode_as_the_same() {
     let seeds = [crate::support::v1_to_agent(), crate::support::v1_to_datapath()].concat();
     for seed in &seeds {
         assert!(v1::frames(seed).all(|frame| frame.is_ok()));
@@ -100,12 +101,12 @@ fn v1_mutated_messages() {
 }
 
 #[test]
-fn v2_arbitrary_bytes() {
+fn v2_bytes_that_parse_encode_as_the_same() {
     bolero::check!().for_each(check_v2);
 }
 
 #[test]
-fn v2_mutated_messages() {
+fn mutated_v2_messages_that_parse_encode_as_the_same() {
     let mut seeds: Vec<Vec<u8>> =
         crate::support::v2_to_agent().into_iter().map(|(_, _, bytes)| bytes).collect();
     seeds.extend(crate::support::v2_to_datapath().into_iter().map(|(_, _, bytes)| bytes));
@@ -121,7 +122,7 @@ fn v2_mutated_messages() {
 }
 
 #[test]
-fn v2_bodies_of_every_type() {
+fn v2_bodies_of_every_type_that_parse_encode_as_the_same() {
     // The header is right, so that all of the input reaches the parser of a body.
     bolero::check!().with_type::<(u8, u8, Vec<u8>)>().for_each(|(ty, minor, body)| {
         let len = (v2::HEADER_BYTES + body.len()) as u32;
@@ -138,7 +139,7 @@ fn ways(taken: impl Iterator<Item = u64>) -> u64 {
 }
 
 #[test]
-fn v1_counted() {
+fn drawn_v1_messages_that_parse_encode_as_the_same() {
     let seeds = [crate::support::v1_to_agent(), crate::support::v1_to_datapath()].concat();
     Fuzz::new("wire-v1", env!("CARGO_MANIFEST_DIR")).seeds(seeds).max_bytes(512).run(|bytes| {
         check_v1(bytes);
@@ -154,7 +155,7 @@ fn v1_counted() {
 }
 
 #[test]
-fn v2_counted() {
+fn drawn_v2_messages_that_parse_encode_as_the_same() {
     let mut seeds: Vec<Vec<u8>> =
         crate::support::v2_to_agent().into_iter().map(|(_, _, bytes)| bytes).collect();
     seeds.extend(crate::support::v2_to_datapath().into_iter().map(|(_, _, bytes)| bytes));

@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
     #[test]
-    fn v1_create(
+    fn v1_create_is_read_as_written(
         sid: u32, cwnd: u32, mss in 1_u32.., ip: (u32, u32), port: (u32, u32), name in option::of("[a-z]{1,63}"),
     ) {
         v1_agent_round_trip(&v1::ToAgent::Create(v1::Create {
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn v1_measure_close_and_ready(sid: u32, program_uid in 1_u32.., values in vec(any::<u64>(), 0..=110)) {
+    fn v1_measure_close_and_ready_are_read_as_written(sid: u32, program_uid in 1_u32.., values in vec(any::<u64>(), 0..=110)) {
         let values = values.as_slice().into();
         v1_agent_round_trip(&v1::ToAgent::Measure(v1::Measure { sid, program_uid, values }));
         v1_agent_round_trip(&v1::ToAgent::Close { sid });
@@ -287,13 +287,13 @@ proptest! {
     }
 
     #[test]
-    fn v1_install(sid: u32, program_uid in 1_u32.., code in v1_code()) {
+    fn v1_install_is_read_as_written(sid: u32, program_uid in 1_u32.., code in v1_code()) {
         let code = v1::Bytecode::new(&code.0, &code.1).unwrap();
         v1_datapath_round_trip(&v1::ToDatapath::Install(v1::Install { sid, program_uid, code }));
     }
 
     #[test]
-    fn v1_update_and_change(
+    fn v1_update_and_change_are_read_as_written(
         sid: u32,
         program_uid in 1_u32..,
         few in v1_fields(v1::MAX_UPDATE_FIELDS),
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn v2_hello(
+    fn v2_hello_is_read_as_written(
         minors: (u8, u8), features: u32, now_us: u64, max: (u32, u32), kind in "[a-z-]{0,31}", name in "\\PC{0,15}",
         slots in vec(slot(), 0..=16),
     ) {
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn v2_programs(program in program(), uid: u32, request: u32) {
+    fn v2_programs_are_read_as_written(program in program(), uid: u32, request: u32) {
         let mut bytes = Vec::new();
         v2::encode_program(&program, &mut bytes).unwrap();
         prop_assert_eq!(v2::decode_program(&bytes), Ok(program.clone()));
@@ -358,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn v2_commands(flow: u64, uid: u32, request: u32, fields in v2_fields()) {
+    fn v2_commands_are_read_as_written(flow: u64, uid: u32, request: u32, fields in v2_fields()) {
         let (flow, uid, fields) = (FlowId(flow), ProgramUid(uid), fields.as_slice());
         v2_datapath_round_trip(&v2::ToDatapath::SetProgram { flow, uid, fields: fields.into() }, request);
         v2_datapath_round_trip(&v2::ToDatapath::Update { flow, fields: fields.into() }, request);
@@ -372,7 +372,7 @@ proptest! {
     }
 
     #[test]
-    fn v2_slots(
+    fn v2_slots_are_read_as_written(
         slots in vec(slot(), 0..=16), shape in shape(), part in part(), image in vec(any::<u64>(), 0..300),
         slot: u8, share: u16, request: u32,
     ) {
@@ -386,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn v2_welcome(
+    fn v2_welcome_is_read_as_written(
         minor: u8, heartbeat_timeout_ms in 1_u32.., session: u64, ring_bytes: u32,
         wake in prop_oneof![
             Just(v2::Wake::Sleep), Just(v2::Wake::Busy), any::<u32>().prop_map(|us| v2::Wake::Spin { us }),
@@ -397,18 +397,18 @@ proptest! {
     }
 
     #[test]
-    fn v2_refusals(error in error(), request: u32) {
+    fn v2_refusals_are_read_as_written(error in error(), request: u32) {
         v2_agent_round_trip(&v2::ToAgent::Refused(error), request);
     }
 
     #[test]
-    fn v2_flows(flow: u64, info in info(), stats in vec(stats(), 0..20), last: bool) {
+    fn v2_flows_are_read_as_written(flow: u64, info in info(), stats in vec(stats(), 0..20), last: bool) {
         v2_agent_round_trip(&v2::ToAgent::Created { flow: FlowId(flow), info }, 0);
         v2_agent_round_trip(&v2::ToAgent::FlowStats { last, flows: stats.as_slice().into() }, 1);
     }
 
     #[test]
-    fn v2_reports(all in vec((any::<(u64, u32, u32, u64)>(), vec(any::<i64>(), 0..=MAX_REGS)), 0..40)) {
+    fn v2_reports_are_read_as_written(all in vec((any::<(u64, u32, u32, u64)>(), vec(any::<i64>(), 0..=MAX_REGS)), 0..40)) {
         let reports: Vec<v2::Report<'_>> = all
             .iter()
             .map(|((flow, program, seq, at_us), values)| v2::Report {

@@ -54,7 +54,7 @@ fn v1_every_prefix_of_every_message_is_an_error() {
 }
 
 #[test]
-fn v1_headers() {
+fn v1_headers_are_refused_by_field() {
     says(v1_agent(&[5, 0, 7]), "len: needs 2 bytes, 1 are left");
     says(v1_agent(&hex("0500 0700 00000000 07000000")), "header: needs 8 bytes, 7 are left");
     says(v1_agent(&hex("0500 0d00 00000000 07000000")), "body: needs 5 bytes, 4 are left");
@@ -68,7 +68,7 @@ fn v1_headers() {
 }
 
 #[test]
-fn v1_messages_that_go_the_other_way() {
+fn v1_messages_that_go_the_other_way_are_refused() {
     for (golden, name) in
         crate::support::v1_to_datapath().iter().zip(["INSTALL", "UPDATE_FIELD", "CHANGE_PROG"])
     {
@@ -97,7 +97,7 @@ fn v1_an_unknown_message_does_not_hide_its_neighbours() {
 }
 
 #[test]
-fn v1_measure_and_create() {
+fn v1_measure_and_create_are_refused_by_field() {
     let measure = |rest: &str| [hex("0100"), hex(rest)].concat();
     says(
         v1_agent(&measure("1800 01000000 05000000 02000000 0000000000000000")),
@@ -141,7 +141,7 @@ fn install(uid: u32, events: &str, insts: &str) -> Vec<u8> {
 }
 
 #[test]
-fn v1_bytecode_that_would_reach_outside_libccp() {
+fn v1_bytecode_that_would_reach_outside_libccp_is_refused() {
     const BIND: &str = "01 02 00000000 02 00000000 01 01000000";
     for (inst, words) in [
         ("0f 02 00000000 02 00000000 01 01000000", "opcode: 15 is not a known code"),
@@ -182,7 +182,7 @@ fn v1_bytecode_that_would_reach_outside_libccp() {
 }
 
 #[test]
-fn v1_updates_that_would_write_outside_libccp() {
+fn v1_updates_that_would_write_outside_libccp_are_refused() {
     let update = |field: &str| [hex("0300 1900 01000000 01000000"), hex(field), vec![0; 8]].concat();
     says(v1_datapath(&update("00 6e000000")), "field 0: register: 110 is above the limit 109");
     says(v1_datapath(&update("08 ffffffff")), "field 0: register: 4294967295 is above the limit 109");
@@ -199,7 +199,7 @@ fn v1_updates_that_would_write_outside_libccp() {
 }
 
 #[test]
-fn v1_cannot_express() {
+fn v1_refuses_what_it_cannot_express() {
     let info = crate::support::info("[2001:db8::1]:1", "[2001:db8::2]:2", None);
     let error = v1::Create::from_info(1, &info, v1::AddrOrder::Network, None);
     assert_eq!(error, Err(EncodeError::Ipv6 { field: "local" }));
@@ -246,7 +246,7 @@ fn v2_every_prefix_of_every_message_is_an_error() {
 }
 
 #[test]
-fn v2_headers_and_versions() {
+fn v2_headers_and_versions_are_refused_by_field() {
     let mut frame = v2_frame("0300 10000000 00000000");
     assert_eq!(v2_agent(&frame), Ok(Some(v2::ToAgent::Done)));
     frame[0] = b'X';
@@ -285,14 +285,14 @@ fn v2_headers_and_versions() {
 }
 
 #[test]
-fn v2_negotiation() {
+fn v2_negotiation_takes_the_highest_common_version() {
     assert_eq!(v2::negotiate(&(0..=3), &(0..=0)), Ok(0));
     assert_eq!(v2::negotiate(&(1..=2), &(0..=5)), Ok(2));
     assert_eq!(v2::negotiate(&(4..=6), &(0..=3)), Err(v2::TurnedAway::Version { min: 0, max: 3 }));
 }
 
 #[test]
-fn v2_contents() {
+fn v2_contents_are_refused_by_field() {
     says(v2_agent(&v2_frame("0700 12000000 00000000 0108")), "reports: 2049, at most 2048 are allowed");
     says(
         v2_agent(&v2_frame(
@@ -333,7 +333,7 @@ fn v2_contents() {
 }
 
 #[test]
-fn v2_slots() {
+fn v2_slots_are_refused_by_field() {
     let define = |code: &str| v2_frame(&format!("4900 19000000 00000000  02 {code}"));
     says(v2_datapath(&define("07031e2010010000")), "shape: 1168769942279 is not a known code");
     assert!(v2_datapath(&define("08031e2010010000")).is_ok());
@@ -382,7 +382,7 @@ fn v2_to_an_older_agent() {
 }
 
 #[test]
-fn v2_programs_that_do_not_verify() {
+fn v2_programs_that_do_not_verify_are_refused() {
     let mut bytes = Vec::new();
     v2::encode_program(&crate::support::program(), &mut bytes).unwrap();
     let last = bytes.len();
@@ -404,7 +404,7 @@ fn v2_programs_that_do_not_verify() {
 }
 
 #[test]
-fn v2_programs_that_do_not_fit() {
+fn v2_programs_that_do_not_fit_are_refused() {
     let encode = |name: String, kept: usize| {
         let init = 0;
         let reg = RegDecl { name, kind: RegKind::Control, ty: Type::Num, volatile: false, init };

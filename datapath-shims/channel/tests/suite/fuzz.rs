@@ -2,7 +2,8 @@
 //! beyond the memory.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-channel --test suite fuzz::ring_memory` runs one guided by coverage.
+//! `cargo bolero test -p ccplane-channel --test suite fuzz::a_damaged_ring_gives_no_record_beyond_its_limit` runs
+//! one guided by coverage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +44,7 @@ fn check(memory: &Arc<SharedWords>, ops: &[(u8, u16, u64)]) {
 }
 
 #[test]
-fn ring_memory() {
+fn a_damaged_ring_gives_no_record_beyond_its_limit() {
     let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
     let memory = Arc::new(memory);
     bolero::check!().with_type::<Vec<(u8, u16, u64)>>().for_each(|ops| check(&memory, ops));
@@ -52,7 +53,7 @@ fn ring_memory() {
 /// An agent that says anything, well framed or not, over either way: the datapath's end goes on, and is there for the
 /// next one.
 #[test]
-fn what_an_agent_says() {
+fn whatever_an_agent_says_the_datapath_listens_to_the_next_one() {
     let mut agents = [Transport::Ring, Transport::Socket].map(Agent::new);
     let mut toy = toy();
     bolero::check!().with_type::<(u8, Vec<(u8, u8, Vec<u8>)>)>().for_each(|(which, said)| {
@@ -77,7 +78,7 @@ fn what_an_agent_says() {
 
 /// Sequences of writes, reads and changed words; nine bytes say one step.
 #[test]
-fn ring_counted() {
+fn a_ring_with_drawn_damage_gives_no_record_beyond_its_limit() {
     const STEP_BYTES: usize = 9;
     let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
     let memory = Arc::new(memory);

@@ -1,7 +1,8 @@
 //! Fuzz target: whatever a datapath in another process writes into its rings, the agent goes on and the others are received.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-channel --test suite fuzz_hub::rings_of_a_datapath` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-channel --test suite fuzz_hub::whatever_a_datapath_writes_into_its_rings_the_others_are_received` runs
+//! it guided by coverage.
 
 use crate::common::{hub, info, toy};
 use ccplane_channel::hub::{Change, Hub, PeerId};
@@ -163,7 +164,7 @@ fn play<'o>(world: &mut World, ops: impl IntoIterator<Item = &'o Op>) -> u64 {
 }
 
 #[test]
-fn rings_of_a_datapath() {
+fn whatever_a_datapath_writes_into_its_rings_the_others_are_received() {
     let mut world = World::new();
     bolero::check!().with_type::<Vec<Op>>().for_each(|ops| {
         play(&mut world, ops);
@@ -176,7 +177,7 @@ const STEP_BYTES: usize = 8;
 const MAX_STEPS: usize = 24;
 
 #[test]
-fn hub_sequences_counted() {
+fn whatever_is_drawn_into_a_datapaths_rings_the_others_are_received() {
     let mut world = World::new();
     let seeds = [
         vec![4, 0, 0, 0, 0, 0, 0, 0],

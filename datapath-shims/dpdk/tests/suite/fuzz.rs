@@ -1,7 +1,8 @@
 //! Fuzz targets: no frame panics an interface, and its answers are well formed.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero, `cargo bolero test -p
-//! ccplane-dpdk --test suite fuzz::mangled_frames` runs one guided by coverage.
+//! ccplane-dpdk --test suite fuzz::a_history_of_mangled_frames_is_answered_by_well_formed_ones` runs
+//! one guided by coverage.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -81,14 +82,14 @@ fn check(interface: &mut Interface, bytes: &[u8], now: Instant) {
 }
 
 #[test]
-fn arbitrary_frames() {
+fn any_frame_is_answered_by_well_formed_ones() {
     let now = Instant::now();
     bolero::check!().for_each(|bytes: &[u8]| check(&mut interface(), bytes, now));
 }
 
 /// A history on one interface: which frame, its changed byte and value, and the time since the last one (ms).
 #[test]
-fn mangled_frames() {
+fn a_history_of_mangled_frames_is_answered_by_well_formed_ones() {
     let frames = frames();
     bolero::check!().with_type::<Vec<(u8, Vec<(u8, u8)>, u16)>>().for_each(|history| {
         let (mut interface, mut now) = (interface(), Instant::now());
@@ -128,7 +129,7 @@ fn a_flood_of_neighbours() {
 }
 
 #[test]
-fn frames_counted() {
+fn a_drawn_frame_is_answered_by_well_formed_ones() {
     let now = Instant::now();
     let tokens: [&[u8]; 6] =
         [&OURS.0, &THEIRS.0, &[8, 0, 0x45], &[0x86, 0xdd, 0x60], &[8, 6, 0, 1, 8, 0, 6, 4], &[0x81, 0]];

@@ -5,7 +5,7 @@ use ccplane_netsim::workload::recorded::{Recording, Unit};
 use ccplane_testing::fuzz::{Fuzz, JSON, shape};
 
 #[test]
-fn traces_counted() {
+fn a_trace_of_any_text_is_refused_or_has_sorted_opportunities() {
     let tokens =
         ["\n", "0", "4294967295", "4294967296", "99999999999999999999", " ", "\r\n", "-1", "1.5", "#"];
     let target = Fuzz::new("trace", env!("CARGO_MANIFEST_DIR")).seeds(["1\n2\n2\n40\n", "0\n1000\n"]);
@@ -26,7 +26,7 @@ fn traces_counted() {
 
 /// A recording that is read is written as it was, and its transfers carry no more than its flows do.
 #[test]
-fn recordings_counted() {
+fn a_recording_that_is_read_is_written_as_the_same() {
     const FLOW: &str = r#"{"start_us":3,"end_us":900,"app":"curl","opened":true,"host":0,"peer":1,"port":40000,"peer_port":80,"sent":90,"received":5000,"bursts":[[100,40],[700,50]]}"#;
     const TWIN: &str = r#"{"start_us":4,"end_us":901,"app":"http","opened":false,"host":1,"peer":0,"port":80,"peer_port":40000,"sent":5000,"received":90,"bursts":[]}"#;
     let head = r#"{"ccplane_recording":1,"burst_gap_us":10000,"command":"x"}"#;

@@ -2,7 +2,8 @@
 //! content of a file panics whoever reads it.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero, `cargo bolero test -p
-//! ccplane-predict --test suite fuzz::arbitrary_datagrams` runs one guided by coverage.
+//! ccplane-predict --test suite fuzz::any_datagram_counts_once_and_only_a_good_token_teaches` runs
+//! one guided by coverage.
 
 use crate::support::{ask, inputs, request, server};
 use ccplane_predict::data::Images;
@@ -39,7 +40,7 @@ fn check(server: &mut Server, datagram: &[u8]) -> u64 {
 }
 
 #[test]
-fn arbitrary_datagrams() {
+fn any_datagram_counts_once_and_only_a_good_token_teaches() {
     let mut server = server(&TURNS);
     bolero::check!().for_each(|datagram| {
         check(&mut server.clone(), datagram);
@@ -48,7 +49,7 @@ fn arbitrary_datagrams() {
 }
 
 #[test]
-fn datagrams_counted() {
+fn a_drawn_datagram_counts_once_and_only_a_good_token_teaches() {
     let mut fresh = server(&TURNS);
     let reply = ask(&mut fresh, 0, &inputs(1), 3);
     let seeds = [request(0, 1, &inputs(0)), request(1, 2, &inputs(3)), reply.feedback(reply.class).to_vec()];
@@ -65,7 +66,7 @@ fn datagrams_counted() {
 }
 
 #[test]
-fn states_counted() {
+fn a_state_that_is_read_is_written_as_the_same() {
     let mut server = server(&TURNS);
     for n in 0..20 {
         let reply = ask(&mut server, 0, &inputs(1), n << 27);
@@ -88,7 +89,7 @@ fn states_counted() {
 }
 
 #[test]
-fn arbitrary_files() {
+fn no_content_of_a_file_panics_its_reader() {
     bolero::check!().for_each(|content| {
         let _ = State::parse(content);
         let _ = Images::parse(content, content);

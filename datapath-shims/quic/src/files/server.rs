@@ -320,7 +320,7 @@ mod tests {
     use ccplane_testing::fuzz::Fuzz;
 
     #[test]
-    fn lines_counted() {
+    fn a_request_says_what_its_line_said() {
         let proof = "put-with 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 3 name";
         let seeds = ["get a/b", "put 3 name", proof, "put 18446744073709551615 x", "get "];
         let tokens = [

@@ -320,7 +320,7 @@ fn steps(steps: &[(u8, u8)]) -> Vec<u8> {
 }
 
 #[test]
-fn files_sequences_counted() {
+fn the_folder_holds_exactly_the_files_that_were_put_whole() {
     let identity = || Identity::self_signed(&["localhost"]).unwrap();
     let (own, known) = (identity(), identity());
     let pinned = || Trust::Pinned(own.fingerprint());

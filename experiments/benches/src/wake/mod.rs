@@ -8,6 +8,9 @@
 //! Beside the cells there are half of a round trip through portus (`wake.portus`) and ways with idle cores kept awake
 //! (`wake.WAY.awake`). There are also a dispatcher of ten to a thousand queues (`wake.dispatch.queues`), and what
 //! `auto` takes of its budget (`wake.auto.share`). All that is measured in a cell is in one table and one plot.
+//!
+//! iceoryx2 is not among the ways. Between processes its event is a unix datagram (from 0.10 on beside counters in
+//! shared memory), and its samples are polled. So `unix-datagram` and `spin` stand for it.
 
 mod awake;
 mod dispatchers;

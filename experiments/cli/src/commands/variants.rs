@@ -3,15 +3,13 @@
 use super::prog::{self, ProgramError};
 use super::snapshot::{self, FileError};
 use ccplane_alg::Algorithm;
-use ccplane_algs::placed::{FIRST_FREE_SLOT, UnfitProgram, UnfitSnapshot, WithProgram, WithSnapshot};
+use ccplane_algs::placed::{LABEL_SIGN, UnfitProgram, UnfitSnapshot, WithProgram, WithSnapshot, free_slots};
 use ccplane_program::compile;
-use ccplane_program::ir::MAX_POLICY_SLOTS;
 use ccplane_snapshot::{Admission, SnapshotError, Trust};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Between an algorithm's name and a file.
-const AT: char = '@';
 /// The extension of files that hold a program; others hold a snapshot.
 const PROGRAM: &str = "fold";
 
@@ -57,9 +55,9 @@ impl Named {
 pub(super) fn of_files(named: &[String], algorithms: &[Arc<dyn Algorithm>]) -> Result<Named, VariantError> {
     let mut all = algorithms.to_vec();
     let (mut names, mut written) = (Vec::new(), Vec::new());
-    let mut slots = usize::from(FIRST_FREE_SLOT)..MAX_POLICY_SLOTS;
+    let mut slots = free_slots();
     for named in named {
-        let Some((of, file)) = named.split_once(AT) else {
+        let Some((of, file)) = named.split_once(LABEL_SIGN) else {
             names.push(named.clone());
             continue;
         };
@@ -94,14 +92,13 @@ fn with_program(algorithm: &Arc<dyn Algorithm>, path: &Path) -> Result<Arc<dyn A
 fn with_snapshot(
     algorithm: &Arc<dyn Algorithm>,
     path: &Path,
-    slots: &mut std::ops::Range<usize>,
+    slots: &mut Range<u8>,
 ) -> Result<Arc<dyn Algorithm>, VariantError> {
     let (_, snapshot) = snapshot::read_file(path)?;
     // Nothing but simulated and own flows will run it, at its user's word.
     let trusted = Trust::Any.admit(snapshot, &Admission::default());
     let trusted = trusted.map_err(|source| VariantError::NotTrusted { path: path.to_owned(), source })?;
-    let limit = MAX_POLICY_SLOTS - usize::from(FIRST_FREE_SLOT);
-    let slot = slots.next().and_then(|slot| u8::try_from(slot).ok()).ok_or(VariantError::NoSlot { limit })?;
+    let slot = slots.next().ok_or_else(|| VariantError::NoSlot { limit: free_slots().len() })?;
     let made = WithSnapshot::new(Arc::clone(algorithm), &trusted, slot);
     let made = made.map_err(|source| VariantError::UnfitSnapshot { path: path.to_owned(), source })?;
     Ok(Arc::new(made))

@@ -196,11 +196,11 @@ pub fn wait_until_full(flow: &BulkFlow) {
 
 /// Bytes acknowledged during `window`, by the clock of the flow's own samples: these may be older than now.
 pub fn acked(flow: &BulkFlow, window: Duration) -> u64 {
-    let before = sample(flow);
-    std::thread::sleep(window);
-    let after = sample(flow);
-    let took_us = (after.at_us - before.at_us).max(1);
-    (after.info.bytes_acked - before.info.bytes_acked) * window.as_micros() as u64 / took_us
+    let (before, window_us) = (sample(flow), window.as_micros() as u64);
+    let after = wait_for("the end of a window", || {
+        Some(sample(flow)).filter(|now| now.at_us - before.at_us >= window_us)
+    });
+    (after.info.bytes_acked - before.info.bytes_acked) * window_us / (after.at_us - before.at_us)
 }
 
 /// Bytes acknowledged during a `window` in which they were at least as many as are due. A machine that holds everything up for

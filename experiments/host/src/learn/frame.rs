@@ -325,7 +325,7 @@ mod tests {
 
     /// Whatever is in a file, each row has a value for each input, and finite numbers.
     #[test]
-    fn csv_counted() {
+    fn rows_of_any_csv_have_a_value_for_each_input_and_finite_numbers() {
         let target = Fuzz::new("host-csv", env!("CARGO_MANIFEST_DIR")).seeds([CSV_TEXT]).tokens([
             ",",
             "\n",

@@ -8,6 +8,7 @@ mod search;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use ccplane_report::student_t_quantile;
 use serde::Serialize;
 
 use crate::sample::Sample;
@@ -30,8 +31,8 @@ const FINALISTS: usize = 3;
 const FINAL_REPEATS: usize = 3;
 /// Pairs of measurements, one of the defaults and one of the best cell.
 const PAIRS: usize = 8;
-/// Student's t for seven degrees of freedom: 97.5 % lie below.
-const STUDENT_T: f64 = 2.365;
+/// The share of Student's t distribution below the upper end of a two-sided 95 % interval.
+const BELOW_UPPER: f64 = 0.975;
 /// The gain below which a change is not worth its making, as a share.
 pub const MIN_GAIN: f64 = 0.005;
 
@@ -337,7 +338,9 @@ impl Tuner<'_> {
         }
         self.subject.settle(&trial.cell)?;
         let (ratio, deviation) = moments(&ratios);
-        let at_least = ratio - STUDENT_T * deviation / (ratios.len().max(1) as f64).sqrt();
+        let t = student_t_quantile(BELOW_UPPER, ratios.len().saturating_sub(1));
+        // Fewer than two pairs have no bound but that of any throughput.
+        let at_least = t.map_or(0.0, |t| ratio - t * deviation / (ratios.len() as f64).sqrt());
         Ok(Some(Best { cell: trial.cell.clone(), shown: trial.shown.clone(), ratio, at_least }))
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_counted() {
+    fn a_drawn_checkpoint_is_refused_or_has_examples_of_each_groups_kind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("checkpoint");
         let checkpoint = small();

@@ -70,7 +70,7 @@ fn a_look_at_a_whole_plan() {
 }
 
 #[test]
-fn golden_structure() {
+fn reports_keep_their_golden_structure() {
     let results = results(|s| s.name.starts_with("fixed") || s.name.starts_with("three"));
     let dir = tempfile::tempdir().unwrap();
     let (files, page) = report(&results, dir.path());

@@ -1,7 +1,8 @@
 //! Fuzz target: no file panics the reader; what it reads is, written again, read as the same.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-results --test suite fuzz::reader` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-results --test suite fuzz::results_of_any_bytes_are_refused_or_read_back_as_themselves` runs
+//! it guided by coverage.
 
 use std::path::Path;
 
@@ -27,7 +28,7 @@ fn check(bytes: &[u8]) {
 }
 
 #[test]
-fn reader() {
+fn results_of_any_bytes_are_refused_or_read_back_as_themselves() {
     let good = written(&Results { header: header(), runs: vec![run("a", 0), run("b", 1)] });
     check(&good);
     bolero::check!().for_each(|input: &[u8]| {
@@ -43,7 +44,7 @@ fn reader() {
 }
 
 #[test]
-fn results_counted() {
+fn drawn_results_are_refused_or_read_back_as_themselves() {
     let tokens = ["\n", "\"record\":", "\"run\"", "\"header\""];
     let good = written(&Results { header: header(), runs: vec![run("a", 0)] });
     let lines: Vec<&[u8]> = good.split_inclusive(|byte| *byte == b'\n').collect();

@@ -1,7 +1,8 @@
 //! Fuzz target: no text panics the parser of plans, and a refusal points into the text.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-runner --test suite fuzz::plans` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-runner --test suite fuzz::any_plan_has_runs_or_is_refused_at_a_place` runs
+//! it guided by coverage.
 
 use std::path::Path;
 
@@ -22,7 +23,7 @@ fn check(text: &str) {
 }
 
 #[test]
-fn plans() {
+fn any_plan_has_runs_or_is_refused_at_a_place() {
     let good: Vec<&str> = shipped::PLANS.iter().map(|p| p.source).collect();
     good.iter().for_each(|text| check(text));
     bolero::check!().for_each(|input: &[u8]| {
@@ -34,7 +35,7 @@ fn plans() {
 }
 
 #[test]
-fn plans_counted() {
+fn a_drawn_plan_has_runs_or_is_refused_at_a_place() {
     let tokens = [
         "title",
         "duration_s",

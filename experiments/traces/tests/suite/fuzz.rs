@@ -62,24 +62,24 @@ fn mutate(edits: &[(u8, u8, u32, u32)]) -> String {
 }
 
 #[test]
-fn logs_of_any_text() {
+fn a_log_of_any_text_is_refused_or_has_sound_figures() {
     check_log(LOG);
     bolero::check!().for_each(|bytes: &[u8]| check_log(&String::from_utf8_lossy(bytes)));
 }
 
 #[test]
-fn logs_with_other_lines() {
+fn a_log_with_other_lines_is_refused_or_has_sound_figures() {
     bolero::check!().with_type::<Vec<(u8, u8, u32, u32)>>().for_each(|edits| check_log(&mutate(edits)));
 }
 
 #[test]
-fn series_of_any_text() {
+fn a_series_of_any_text_is_refused_or_reads_back_as_itself() {
     check_series("time_s,mbps\n0,1\n0.25,2\n", None);
     bolero::check!().for_each(|bytes: &[u8]| check_series(&String::from_utf8_lossy(bytes), Some(100)));
 }
 
 #[test]
-fn series_of_any_numbers() {
+fn a_series_of_any_numbers_is_refused_or_reads_back_as_itself() {
     bolero::check!().with_type::<(Vec<(u32, u32)>, bool, u16)>().for_each(|(pairs, timed, ms)| {
         let line = |(a, b): &(u32, u32)| {
             let value = f64::from(*b) / 1e4;
@@ -91,7 +91,7 @@ fn series_of_any_numbers() {
 }
 
 #[test]
-fn logs_counted() {
+fn a_drawn_log_is_refused_or_has_sound_figures() {
     let tokens = [
         "\n",
         " # 1504",
@@ -123,7 +123,7 @@ fn logs_counted() {
 }
 
 #[test]
-fn series_counted() {
+fn a_drawn_series_is_refused_or_reads_back_as_itself() {
     let tokens = ["\n", ",", "time_s,mbps\n", "pps\n", "#", "0.25", "-1", "1e999", "4294967296", "nan"];
     let seeds = ["time_s,mbps\n0,1\n0.25,2\n", "mbps\n1\n2.5\n", "0,12\n1,0\n3.5,6\n", "100\n200\n"];
     let target = Fuzz::new("rate-series", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);

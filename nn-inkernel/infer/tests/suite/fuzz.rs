@@ -1,7 +1,8 @@
 //! Fuzz target: whatever [`check`] accepts, every executor here runs, to the same bits, without a panic.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-infer --test suite fuzz::mutated_images` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-infer --test suite fuzz::a_mutated_image_that_is_accepted_runs_alike_on_every_executor` runs
+//! it guided by coverage.
 
 use ccplane_infer::image::{self, UID};
 use ccplane_infer::{
@@ -68,7 +69,7 @@ fn run_on(shape: &Shape, words: &[u64], seed: u64, inputs: u32) -> bool {
 }
 
 #[test]
-fn mutated_images() {
+fn a_mutated_image_that_is_accepted_runs_alike_on_every_executor() {
     let images = images();
     assert!(images.iter().all(|(shape, words)| run(shape, words, 1)));
     let mut changed = images[0].1.clone();
@@ -88,7 +89,7 @@ fn mutated_images() {
 
 /// An image's shape, a seed, then changes to the image: a byte's offset in two bytes, and its new value.
 #[test]
-fn images_counted() {
+fn a_drawn_image_that_is_accepted_runs_alike_on_every_executor() {
     let images = images();
     let seeds = (0..images.len() as u8).map(|which| [which, 1]);
     let header = [UID, image::FLAGS, image::MAP, image::STEP_Q20, image::ACTION_BOUND_Q16, image::OUT_SHIFT];

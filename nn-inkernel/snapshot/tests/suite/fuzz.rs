@@ -1,7 +1,7 @@
 //! Fuzz targets: no input panics; whatever parses is valid and encodes as the same bytes.
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero, `cargo bolero test -p
-//! ccplane-snapshot --test suite fuzz::arbitrary_bytes` runs one guided by coverage.
+//! ccplane-snapshot --test suite fuzz::bytes_that_parse_encode_as_the_same` runs one guided by coverage.
 
 use crate::support::{TERMS, forge, key, snapshot};
 use ccplane_infer::{Bits, Prepared};
@@ -36,12 +36,12 @@ fn mutate((wide, edits, cut): &(bool, Vec<(u16, u8)>, u8)) -> Vec<u8> {
 }
 
 #[test]
-fn arbitrary_bytes() {
+fn bytes_that_parse_encode_as_the_same() {
     bolero::check!().for_each(check);
 }
 
 #[test]
-fn mutated_content() {
+fn mutated_content_that_parses_encodes_as_the_same() {
     check(&mutate(&(false, Vec::new(), 255)));
     assert!(Snapshot::parse(&mutate(&(true, Vec::new(), 255))).is_ok());
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>, u8)>().for_each(|m| check(&mutate(m)));
@@ -49,7 +49,7 @@ fn mutated_content() {
 
 /// Replaces bytes of the content alone and corrects its hash; bytes at the end are the signature's.
 #[test]
-fn snapshots_counted() {
+fn drawn_content_that_parses_encodes_as_the_same() {
     let signed = snapshot(Bits::W8).sign(&key(), TERMS).to_bytes();
     let target =
         Fuzz::new("snapshot", env!("CARGO_MANIFEST_DIR")).seeds([signed[48..].to_vec()]).max_bytes(1024);

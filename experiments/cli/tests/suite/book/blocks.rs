@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 
 /// The words that begin a command line of ours, where the page's reader has built it.
-const OURS: [&str; 3] = ["ccplane", "target/release/ccplane", "$ccplane"];
+const OURS: [&str; 2] = ["ccplane", "target/release/ccplane"];
 /// The page whose blocks of Python are run.
 const PYTHON: &str = "experiments/python/README.md";
 /// Words that separate commands on a line.
