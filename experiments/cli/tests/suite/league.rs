@@ -28,6 +28,7 @@ fn a_worst_link_is_replayed_alone() {
         &all,
         &["--algorithm", "cubic,copa", "--family", "policer,shallow", "--links", "3", "--set", "training"],
     );
+    assert!(shown.contains("\nalone on wired links: won % "), "{shown}");
     let (_, command) = shown.lines().find_map(|line| line.split_once("ccplane league ")).unwrap();
     league(&alone, &command.split(' ').collect::<Vec<_>>());
     let (all, alone) = (cells(&all), cells(&alone));
@@ -45,6 +46,9 @@ fn figures_are_json_and_a_link_is_drawn_on_demand() {
     assert_eq!(json["total"][0][0], "reno");
     assert_eq!(json["families"][0][0], "loss");
     assert_eq!(json["total"][0][1]["links"], 1);
+    let (name, summary) = (&json["summary"][0][0], &json["summary"][0][1]);
+    assert!(name == "reno" && summary["hard_undominated"] == 1.0, "{json}");
+    assert!(summary["cubic_won"].is_null() && summary["loss_kept"].is_null(), "{json}");
     let page = league(directory.path(), &[&arguments[..], &["--plots"]].concat());
     assert!(page.trim().ends_with("loss-training-1.html"), "{page}");
     assert!(directory.path().join("loss-training-1-charts").read_dir().unwrap().count() > 2);
