@@ -63,7 +63,7 @@ pub struct Summary {
     pub own_queues_kept: Option<f64>,
     /// Mean of Jain's index among flows of its own kind with unequal round trips.
     pub unequal_jain: Option<f64>,
-    /// That over CUBIC's.
+    /// The same mean over CUBIC's.
     pub unequal_jain_of_cubic: Option<f64>,
 }
 

@@ -14,16 +14,16 @@ const SHORT_QUEUE_US: u64 = 2_000;
 /// The time that the queue has to stay short, milliseconds.
 const HOLD_MS: u64 = 1_000;
 
-/// How long a flow took after its last rival had ended.
+/// The time that a flow took after its last rival had ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaving {
     /// Until the queue is short and stays so, milliseconds; until the flow's end if it never does.
     pub after_ms: u64,
-    /// Whether it does.
+    /// Whether the queue ever is short for so long.
     pub reached: bool,
 }
 
-/// One for each of the contender's flows; none without rivals, or where they leave within the flow's last second.
+/// Returns one for each of the contender's flows; none without rivals, or where they leave within the flow's last second.
 pub fn leavings(measured: &Measured) -> Vec<Leaving> {
     let rivals = measured.flows.iter().filter(|f| f.background.is_some());
     let Some(left_ms) = rivals.map(|f| f.end_ms).max() else { return Vec::new() };
