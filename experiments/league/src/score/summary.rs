@@ -142,7 +142,7 @@ fn share<T>(of: &[T], is: impl Fn(&T) -> bool) -> Option<f64> {
 /// A figure of the summary, for a table's row.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    /// What is wanted of `dual` and of `neural`.
+    /// The values that are wanted of `dual` and of `neural`, or of both.
     pub(crate) wanted: &'static str,
     /// The figure as it is shown.
     pub(crate) shown: fn(&Summary) -> String,

@@ -32,13 +32,13 @@ pub fn leavings(measured: &Measured) -> Vec<Leaving> {
 
 fn leaving(flow: &FlowResult, left_ms: u64) -> Option<Leaving> {
     let rest_ms = flow.end_ms.checked_sub(left_ms).filter(|ms| *ms >= HOLD_MS && flow.min_rtt_us > 0)?;
-    let short_us = flow.min_rtt_us + (flow.min_rtt_us / SHORT_QUEUE_PART).max(SHORT_QUEUE_US);
+    let short_us = flow.min_rtt_us.saturating_add((flow.min_rtt_us / SHORT_QUEUE_PART).max(SHORT_QUEUE_US));
     let samples = flow.series.t_ms.iter().zip(&flow.series.srtt_us);
     let mut since_ms = left_ms;
     for (t_ms, srtt_us) in samples.filter(|(t_ms, srtt_us)| **t_ms > left_ms && **srtt_us > 0) {
         if *srtt_us > short_us {
             since_ms = *t_ms;
-        } else if t_ms - since_ms >= HOLD_MS {
+        } else if t_ms.saturating_sub(since_ms) >= HOLD_MS {
             return Some(Leaving { after_ms: since_ms - left_ms, reached: true });
         }
     }
