@@ -256,6 +256,18 @@ mod tests {
             panic!("mode {} for 400 rounds", self.mode());
         }
 
+        /// A rival comes and grows until the flow competes.
+        fn rival_comes(&mut self) {
+            for _ in 0..30 {
+                self.others = (self.others + 10).min(200);
+                self.round();
+                if self.mode() == COMPETE {
+                    return;
+                }
+            }
+            panic!("mode {} beside a rival", self.mode());
+        }
+
         fn settled() -> Path {
             let mut path = Path::new();
             path.until(SUSPECT);
@@ -280,14 +292,7 @@ mod tests {
     #[test]
     fn a_queue_that_stays_is_a_rival_and_one_that_goes_leads_back_in_five_seconds() {
         let mut path = Path::settled();
-        // A rival comes and grows.
-        let mut rounds = 0;
-        while path.mode() != COMPETE {
-            path.others = (path.others + 10).min(200);
-            path.round();
-            rounds += 1;
-            assert!(rounds < 30, "mode {}", path.mode());
-        }
+        path.rival_comes();
         assert!(path.bench.cwnd() >= 90 * MSS, "{}", path.bench.cwnd() / MSS);
         // It stays, so do we, whatever is checked.
         for _ in 0..60 {
@@ -302,6 +307,28 @@ mod tests {
         path.until(DELAY);
         let took_us = path.bench.now_us - from_us;
         assert!(took_us < 5_000_000, "{took_us}");
+    }
+
+    /// Two checks in a row have to succeed in each competition: those of the one before do not count.
+    #[test]
+    fn successful_checks_are_counted_anew_in_each_competition() {
+        let mut path = Path::settled();
+        for competition in 1..=3 {
+            path.rival_comes();
+            assert_eq!(path.bench.reg("base"), 0, "competition {competition}");
+            path.others = 0;
+            let mut once = false;
+            for _ in 0..400 {
+                path.round();
+                once |= path.mode() == COMPETE && path.bench.reg("base") == 1;
+                if path.mode() == DELAY {
+                    break;
+                }
+            }
+            assert_eq!((path.mode(), once), (DELAY, true), "competition {competition}");
+            assert_eq!(path.bench.reg("base"), 2, "competition {competition}");
+            (0..20).for_each(|_| path.round());
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::score::{Standing, Table, WINS};
+use crate::score::{Standing, Table, WINS, percent, two};
+use crate::text::columns;
 
 /// The two worlds agree within this share of throughput and of mean RTT.
 const AGREES: f64 = 0.05;
@@ -129,34 +130,23 @@ impl Agreement {
     pub fn text(&self) -> String {
         let mut text = format!(
             "\nlive: {:.0} % of {} runs agree within {:.0} % in throughput and mean RTT; {:.0} % of {} pairs of algorithms have the \
-             same order; {:.0} % of winners stand\n{:<14} {:>13} {:>15} {:>13}\n{:<14} {:>13} {:>15} {:>13}\n",
+             same order; {:.0} % of winners stand\n",
             self.agree * 100.0,
             self.runs,
             AGREES * 100.0,
             self.same_order * 100.0,
             self.ordered,
             self.same_winner * 100.0,
-            "",
-            "won %",
-            "undominated %",
-            "score",
-            "algorithm",
-            "sim    live",
-            "sim    live",
-            "sim    live"
         );
-        for Both { algorithm, simulated, live } in &self.standings {
-            let _ = writeln!(
-                text,
-                "{algorithm:<14} {:>6.0} {:>6.0} {:>8.0} {:>6.0} {:>6.2} {:>6.2}",
-                simulated.won * 100.0,
-                live.won * 100.0,
-                simulated.undominated * 100.0,
-                live.undominated * 100.0,
-                simulated.mean_score,
-                live.mean_score
-            );
-        }
+        let header = ["algorithm", "won %: sim", "live", "undominated %: sim", "live", "score: sim", "live"]
+            .map(str::to_owned);
+        let row = |Both { algorithm, simulated, live }: &Both| -> Vec<String> {
+            let won = [simulated, live].map(|s| percent(Some(s.won)));
+            let undominated = [simulated, live].map(|s| percent(Some(s.undominated)));
+            let score = [simulated, live].map(|s| two(Some(s.mean_score)));
+            [algorithm.clone()].into_iter().chain(won).chain(undominated).chain(score).collect()
+        };
+        text.push_str(&columns(header.to_vec(), self.standings.iter().map(row).collect()));
         for pair in self.pairs.iter().filter(|pair| !pair.agrees()) {
             let Pair { link, algorithm, throughput, rtt } = pair;
             let _ = writeln!(text, "  {algorithm} on {link}: throughput x {throughput:.2}, RTT x {rtt:.2}");

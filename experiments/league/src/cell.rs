@@ -44,6 +44,9 @@ pub struct Cell {
     /// Mean time after a step until 90 % of an oracle's reward are reached, milliseconds; the time to the next step where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_ms: Option<u64>,
+    /// Whether the link drops nothing but what its queue has no room for, and the queue holds ten packets or more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lossless: bool,
 }
 
 impl Cell {
@@ -74,6 +77,7 @@ impl Cell {
             fair_share_ppm: (throughput_bps / count * PPM).checked_div(fair_bps).unwrap_or(0),
             jain_ppm: jain_ppm(&own),
             settled_ms: settled.checked_div(steps.len() as u64),
+            lossless: false,
         }
     }
 

@@ -35,7 +35,7 @@ pub use judging::{CheckpointError, Count, Judged, JudgingConfig, JudgingError, K
 pub use link::{Link, MAX_LINKS};
 pub use play::{Fixture, on_cores_until, play};
 pub use record::{Permit, Use, record};
-pub use score::{Standing, Table, Worst};
+pub use score::{Standing, Summary, Table, Worst};
 pub use set::{EVALUATION_SEED, Set};
-pub use text::{heat, table, worst};
+pub use text::{heat, summary, table, worst};
 pub use traces::{Traces, recordings};

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_runner::plan::{Known, Overrides, Plan};
+use ccplane_results::Measured;
+use ccplane_runner::plan::{Known, Overrides, Plan, Scenario};
 
-use crate::cell::Goal;
+use crate::cell::{Cell, Goal};
 use crate::draw::Draw;
 use crate::error::LeagueError;
 use crate::family::{Family, Spec};
@@ -20,6 +21,8 @@ use crate::traces::Traces;
 pub const MAX_LINKS: u32 = 1 << 16;
 /// The most that links emulated at the same time carry together, bits per second; two cores emulate that much without queues of their own.
 const MAX_AT_ONCE_BIT_PER_S: u64 = 200_000_000;
+/// The shortest queue of a link that is lossless, packets.
+const LOSSLESS_QUEUE_PACKETS: u32 = 10;
 
 /// A member of a family, identified by its name, such as `steady/validation/3`. A test link needs a [`Permit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -135,6 +138,13 @@ impl Link {
         Ok(self.parsed(&text, known, traces, Overrides::default()).unwrap_or(in_turn))
     }
 
+    /// Computes the cell of one algorithm from a run of the scenario of the link's plan.
+    #[must_use]
+    pub fn cell(self, scenario: &Scenario, algorithm: &str, measured: &Measured) -> Cell {
+        let cell = Cell::new(&self.to_string(), self.family.name(), self.goal(), algorithm, measured);
+        Cell { lossless: lossless(scenario), ..cell }
+    }
+
     /// The same plan with changes that the caller asks for.
     pub(crate) fn plan_with(
         self,
@@ -160,6 +170,14 @@ impl Link {
         Plan::parse(Path::new(&name), text, &known, overrides)
             .map_err(|why| LeagueError::Plan { link: name, why: why.to_string() })
     }
+}
+
+/// Whether the link drops nothing but what its queue has no room for, and the queue holds ten packets or more.
+fn lossless(scenario: &Scenario) -> bool {
+    let link = &scenario.link;
+    let drops =
+        link.loss_ppm > 0 || link.impairments.burst_loss.is_some() || link.impairments.policer.is_some();
+    !drops && link.queue.packets.is_some_and(|packets| packets >= LOSSLESS_QUEUE_PACKETS)
 }
 
 /// The highest rate that a plan's links ever have; of a trace, its mean.
@@ -241,6 +259,30 @@ mod tests {
         assert!(live("own-rtts/validation/0", &["reno", "copa"]).is_err());
         let plan = live("steady/validation/2", &["reno", "copa"]).unwrap();
         assert_eq!((plan.runs(), plan.duration_ms), (2, 20_000));
+    }
+
+    /// Loss, bursts and policers make a link lossy, as does a queue below ten packets; losses on the way back do not.
+    #[test]
+    fn lossless_links_are_those_whose_queue_alone_drops() {
+        let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
+        let lossless = |link: Link| {
+            let plan = link.plan(&["reno"], "sim", &algorithms, &traces).unwrap();
+            let cell = link.cell(&plan.scenarios[0], "reno", &Measured::default());
+            (cell.lossless, plan.scenarios[0].link.queue.packets.unwrap())
+        };
+        for number in 0..20 {
+            let of = |family| lossless(Link { family, set: Set::Training, number });
+            for family in [Family::Loss, Family::Burst, Family::Policer] {
+                assert!(!of(family).0, "{family:?} {number}");
+            }
+            for family in [Family::Shallow, Family::Deep, Family::LossyReturn, Family::Cellular, Family::Own]
+            {
+                let (lossless, packets) = of(family);
+                assert_eq!(lossless, packets >= 10, "{family:?} {number}");
+            }
+        }
+        let shallow = |number| lossless(Link { family: Family::Shallow, set: Set::Training, number }).0;
+        assert!((0..20).any(shallow) && !(0..20).all(shallow), "shallow links are of both kinds");
     }
 
     /// Neither a name nor the library makes a test link; a use written into a book does.

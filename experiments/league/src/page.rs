@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::family::Family;
-use crate::score::Table;
+use crate::score::{FIGURES, Table};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .6em;text-align:right}th:first-child,td:first-child{text-align:left}\
@@ -44,8 +44,10 @@ pub fn html(table: &Table, about: &str, program: &str) -> String {
             or(s.settled_s, " s"),
         );
     }
+    page.push_str("</table>\n");
+    page.push_str(&summary(table));
     page.push_str(
-        "</table>\n<dl><dt>Score<dd>Alone on a link: throughput squared over mean round-trip time. Beside rivals: how near the flow's share is to \
+        "<dl><dt>Score<dd>Alone on a link: throughput squared over mean round-trip time. Beside rivals: how near the flow's share is to \
          an equal one. Among its own kind: as alone, times Jain's index, which is 1 where all flows have the same.\
          <dt>Won<dd>Links on which the score is within a tenth of the best contender's.\
          <dt>Not dominated<dd>Links on which nobody is clearly better in throughput or delay without being worse in the other.\
@@ -91,6 +93,26 @@ pub fn html(table: &Table, about: &str, program: &str) -> String {
     page
 }
 
+/// The figures that are wanted in the league as a whole, with a column for each algorithm.
+fn summary(table: &Table) -> String {
+    let mut text = "<h2>Summary</h2>\n<p>What is wanted of an algorithm that is to be a good choice everywhere: of <code>dual</code> and, where it \
+         is more, of <code>neural</code>.</p>\n<table><tr><th>figure<th>wanted"
+        .to_owned();
+    table.summary.iter().for_each(|(name, _)| {
+        let _ = write!(text, "<th>{}", escaped(name));
+    });
+    text.push_str("</tr>\n");
+    for figure in &FIGURES {
+        let _ = write!(text, "<tr><td>{}<td>{}", escaped(figure.name), figure.wanted);
+        for (_, summary) in &table.summary {
+            let _ = write!(text, "<td>{}", escaped(&(figure.shown)(summary)));
+        }
+        text.push_str("</tr>\n");
+    }
+    text.push_str("</table>\n");
+    text
+}
+
 /// From red over yellow to green.
 fn colour(score: f64) -> String {
     format!("hsl({:.0},70%,80%)", score.clamp(0.0, 1.0) * 120.0)
@@ -126,5 +148,7 @@ mod tests {
         assert!(page.len() < 100_000, "{}", page.len());
         assert!(page.contains("--algorithm a,") && page.contains("&lt;e&gt;") && !page.contains("<e>"));
         assert_eq!(page.matches("<li>").count(), 50);
+        let summary = page.split("<h2>Summary</h2>").nth(1).and_then(|rest| rest.split("</table>").next());
+        assert_eq!(summary.unwrap().matches("<tr>").count(), 1 + FIGURES.len());
     }
 }

@@ -48,8 +48,7 @@ impl Fixture {
             link: self.link.to_string(),
             source: Box::new(source),
         })?;
-        let family = self.link.family().name();
-        Ok(Cell::new(&self.link.to_string(), family, self.link.goal(), &self.algorithm, &measured))
+        Ok(self.link.cell(scenario, &self.algorithm, &measured))
     }
 }
 

@@ -1,11 +1,17 @@
 //! Standings: the cells of each algorithm, aggregated over links.
 
+mod summary;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
 use crate::cell::{Cell, Goal};
+use crate::family::Family;
+
+pub use summary::Summary;
+pub(crate) use summary::{FIGURES, Figure, percent, two};
 
 /// A score this near to the best one wins.
 pub(crate) const WINS: f64 = 0.9;
@@ -65,6 +71,12 @@ struct Placed<'a> {
     dominated: bool,
 }
 
+impl Placed<'_> {
+    fn is_of(&self, families: &[Family]) -> bool {
+        families.iter().any(|family| family.name() == self.cell.family)
+    }
+}
+
 /// The standings of all algorithms.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Table {
@@ -72,6 +84,8 @@ pub struct Table {
     pub total: Vec<(String, Standing)>,
     /// By family, in the families' order, then by algorithm.
     pub families: Vec<(String, BTreeMap<String, Standing>)>,
+    /// The figures that are wanted in the league as a whole, in the order of `total`.
+    pub summary: Vec<(String, Summary)>,
     /// The worst links of each algorithm.
     pub worst: BTreeMap<String, Vec<Worst>>,
 }
@@ -101,9 +115,10 @@ impl Table {
             };
             (family.to_owned(), of.iter().map(one).filter(|(_, s)| s.links > 0).collect())
         };
-        let families = names.into_iter().map(family).collect();
+        let families: Vec<(String, BTreeMap<String, Standing>)> = names.into_iter().map(family).collect();
         let worst = of.iter().map(|(name, all)| ((*name).to_owned(), worst(all))).collect();
-        Table { total, families, worst }
+        let summary = Summary::of_all(&total, &families, &of);
+        Table { total, families, summary, worst }
     }
 }
 

@@ -78,8 +78,11 @@ pub struct PaperFigure {
 pub struct Comparison {
     pub metric: Metric,
     pub of: String,
-    /// The name of the one that it is compared with.
+    /// The name of the one that it is compared with; empty with a constant.
     pub against: String,
+    /// The figure that it is compared with in place of another contender's, in the metric's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<u64>,
     /// In this scenario only; `None`: in each.
     pub scenario: Option<String>,
     /// All scenarios' runs in one figure, rather than one for each.
@@ -103,6 +106,7 @@ impl Comparison {
             metric,
             of: of.to_owned(),
             against: against.to_owned(),
+            constant: None,
             scenario: None,
             together: false,
             within_ppm: None,
@@ -154,6 +158,9 @@ pub enum Metric {
     /// Mean time from a change of the link to 90 % of the oracle's reward, microseconds; a stretch in which that was not
     /// reached counts with its length.
     AdaptationUs,
+    /// Mean time from the last rival's end until the queue is short for a second, microseconds; the rest of a flow in which it never
+    /// is counts whole.
+    ShortQueueUs,
 }
 
 /// A link and what runs over it.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 /// Rank algorithms on links that are drawn from families by number.
 ///
-/// Every algorithm is simulated on the same links, on all cores; the same command gives the same table. Prints a table, a heat map by
-/// family, and the worst links of the first algorithm with a command that replays each; writes all cells as JSON Lines and a page of
-/// HTML. Training, validation and test links share no seed; the test ones are played by --final only, which is written down.
+/// Every algorithm is simulated on the same links, on all cores; the same command gives the same table. Prints a table, a summary, a heat
+/// map by family, and the worst links of the first algorithm with a command that replays each; writes all cells as JSON Lines and a
+/// page of HTML. Training, validation and test links share no seed; the test ones are played by --final only, which is written down.
 #[derive(Args, Debug)]
 pub(crate) struct LeagueArgs {
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct LeagueArgs {
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
 
-    /// One JSON object on one line: the table.
+    /// One JSON object on one line: the table and the summary.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -73,7 +73,12 @@ pub(crate) fn league(
         super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = format!("{}\n{}", ccplane_league::table(&table), ccplane_league::heat(&table));
+    let mut text = format!(
+        "{}\n{}\n{}",
+        ccplane_league::table(&table),
+        ccplane_league::summary(&table),
+        ccplane_league::heat(&table)
+    );
     let worst = named.as_written(&ccplane_league::worst(&table, &first, &invoked.program));
     if !worst.is_empty() {
         text.push_str(&format!("\n{first}'s worst links\n{worst}"));
@@ -255,10 +260,9 @@ fn run_live(
     let ended = experiment::run(&plan, &options, ground.algorithms, agents, &|| false, &mut progress);
     let ended = ended.map_err(Failure::runtime)?;
     let cells = names.iter().filter_map(|name| {
+        let scenario = plan.scenarios.first()?;
         let of = |run: &Run| match &run.outcome {
-            Outcome::Ok(measured) if run.contender == *name => {
-                Some(Cell::new(&link.to_string(), link.family().name(), link.goal(), name, measured))
-            }
+            Outcome::Ok(measured) if run.contender == *name => Some(link.cell(scenario, name, measured)),
             _ => None,
         };
         ended.results.runs.iter().rev().find_map(of)

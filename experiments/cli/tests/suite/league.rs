@@ -1,11 +1,24 @@
 //! `ccplane league` as a person runs it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 use crate::common::ccplane;
+use ccplane_alg::FoldAlgorithm;
 use ccplane_league::Cell;
 use serde_json::Value;
+
+/// An algorithm that does not come with ccplane: the example that `ccplane new` copies.
+const OUTSIDE: FoldAlgorithm = FoldAlgorithm {
+    name: "aimd",
+    source: include_str!("../../../../algs/examples/aimd/src/aimd.fold"),
+    parameters: &[],
+    registers: &[("mss", |start| start.info.mss_bytes.into())],
+    resumed: &[],
+};
 
 fn cells(results: &Path) -> Vec<Cell> {
     let text = fs::read_to_string(results.join("league.jsonl")).unwrap();
@@ -28,6 +41,7 @@ fn a_worst_link_is_replayed_alone() {
         &all,
         &["--algorithm", "cubic,copa", "--family", "policer,shallow", "--links", "3", "--set", "training"],
     );
+    assert!(shown.contains("\nalone on wired links: won % "), "{shown}");
     let (_, command) = shown.lines().find_map(|line| line.split_once("ccplane league ")).unwrap();
     league(&alone, &command.split(' ').collect::<Vec<_>>());
     let (all, alone) = (cells(&all), cells(&alone));
@@ -45,9 +59,27 @@ fn figures_are_json_and_a_link_is_drawn_on_demand() {
     assert_eq!(json["total"][0][0], "reno");
     assert_eq!(json["families"][0][0], "loss");
     assert_eq!(json["total"][0][1]["links"], 1);
+    let (name, summary) = (&json["summary"][0][0], &json["summary"][0][1]);
+    assert!(name == "reno" && summary["hard_undominated"] == 1.0, "{json}");
+    assert!(summary["cubic_won"].is_null() && summary["loss_kept"].is_null(), "{json}");
     let page = league(directory.path(), &[&arguments[..], &["--plots"]].concat());
     assert!(page.trim().ends_with("loss-training-1.html"), "{page}");
     assert!(directory.path().join("loss-training-1-charts").read_dir().unwrap().count() > 2);
+}
+
+/// The command of a crate that is not ours ranks the crate's algorithm unasked, before those that come with ccplane.
+#[test]
+fn an_algorithm_of_an_outside_crate_plays() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().to_str().unwrap();
+    let arguments = ["/opt/tide", "league", "--link", "jitter/training/0", "--results", results];
+    let code = ccplane::run_from(arguments.map(OsString::from), vec![Arc::new(OUTSIDE)]);
+    assert_eq!(code, ExitCode::SUCCESS);
+    let played = cells(directory.path());
+    assert_eq!((played[0].algorithm.as_str(), played.len()), ("aimd", 10));
+    assert!(played.iter().all(|cell| cell.throughput_bps > 0), "{played:?}");
+    let page = fs::read_to_string(directory.path().join("league.html")).unwrap();
+    assert!(page.contains("<code>tide league --link jitter/training/0 --algorithm "), "{page}");
 }
 
 /// A network or a program in a file plays as the one that ships does, where it is the same; its worst link's command names the file.

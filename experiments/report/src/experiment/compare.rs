@@ -1,6 +1,6 @@
 //! The plan's comparisons and what came of them.
 
-use ccplane_results::{Comparison, Measured, Metric};
+use ccplane_results::{Comparison, Measured};
 
 use super::figures;
 use super::view::{Repeat, View};
@@ -13,7 +13,7 @@ pub struct ComparisonVerdict<'a> {
     pub scenario: Option<usize>,
     /// The contender's own figure, in the metric's unit.
     pub ours: Option<Estimate>,
-    /// The mean of the other contender.
+    /// The mean of the other contender, or the constant.
     pub theirs: Option<Estimate>,
     /// Over repeats that both ran; `None` if there are none, or the other's mean is 0.
     pub ratio: Option<Ratio>,
@@ -34,7 +34,7 @@ pub enum Outcome {
         /// So is its whole confidence interval.
         surely: bool,
     },
-    /// Neither ever reached what the metric counts the time to: each figure is as long as the run, and their ratio says nothing.
+    /// Nobody ever reached what the metric counts the time to: each figure is as long as the run, and their ratio says nothing.
     NeverReached,
     /// The plan sets no limit.
     NoLimit,
@@ -78,29 +78,36 @@ fn verdict<'a>(
                 Some(figures::completion_times_us(m, |c| figures::is_about(metric, c)))
                     .filter(|t| !t.is_empty())
             };
-            let estimate = |runs| Estimate::of_percentile(&each(runs, times), p);
-            (estimate(of), estimate(against), Ratio::of_percentiles(&pairs(of, against, times), p))
+            let (theirs, both) = beside(of, against, comparison.constant.map(|us| vec![us]), times);
+            let ours = Estimate::of_percentile(&each(of, times), p);
+            (ours, Estimate::of_percentile(&theirs, p), Ratio::of_percentiles(&both, p))
         }
         None => {
             let value = |m: &Measured| view.value(metric, m);
-            let estimate = |runs| Estimate::of(&each(runs, value));
-            (estimate(of), estimate(against), Ratio::of_pairs(&pairs(of, against, value)))
+            let (theirs, both) = beside(of, against, comparison.constant.map(|c| c as f64), value);
+            (Estimate::of(&each(of, value)), Estimate::of(&theirs), Ratio::of_pairs(&both))
         }
     };
+    let is_reached = |run: &Repeat<'_>| figures::is_reached(metric, run.measured);
     let outcome = match (ratio, limits(comparison)) {
         (None, _) => Outcome::NoData,
-        _ if metric == Metric::AdaptationUs && !any_reached(of) && !any_reached(against) => {
-            Outcome::NeverReached
-        }
+        _ if !of.iter().chain(against).any(is_reached) => Outcome::NeverReached,
         (Some(_), None) => Outcome::NoLimit,
         (Some(ratio), Some(limits)) => judged(ratio, limits),
     };
     ComparisonVerdict { comparison, scenario, ours, theirs, ratio, outcome }
 }
 
-/// Whether any run got to the oracle's reward after any change.
-fn any_reached(runs: &[Repeat<'_>]) -> bool {
-    runs.iter().flat_map(|run| figures::adaptations(run.measured)).any(|stretch| stretch.reached_ms.is_some())
+/// The other side's values, and those of both sides by pair: of repeats that both have, or of each repeat and a constant.
+fn beside<T: Clone>(
+    of: &[Repeat<'_>],
+    against: &[Repeat<'_>],
+    constant: Option<T>,
+    value: impl Fn(&Measured) -> Option<T>,
+) -> (Vec<T>, Vec<(T, T)>) {
+    let Some(constant) = constant else { return (each(against, &value), pairs(of, against, &value)) };
+    let both = each(of, &value).into_iter().map(|ours| (ours, constant.clone())).collect();
+    (vec![constant], both)
 }
 
 fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
@@ -145,6 +152,13 @@ fn limits(comparison: &Comparison) -> Option<(f64, f64)> {
     ))
 }
 
+/// The other side in words: the contender's name, or the constant in the metric's unit.
+pub fn other_side(comparison: &Comparison) -> String {
+    let Some(constant) = comparison.constant else { return comparison.against.clone() };
+    let unit = figures::unit(comparison.metric);
+    format!("{} {}", constant as f64 / unit.scale, unit.unit).trim_end().to_owned()
+}
+
 /// Whether the plan sets a limit.
 pub fn is_limited(comparison: &Comparison) -> bool {
     limits(comparison).is_some()
@@ -180,6 +194,14 @@ mod tests {
         let c = Comparison { at_most_ppm: Some(1_100_000), ..comparison() };
         assert_eq!(limits(&c), Some((f64::NEG_INFINITY, 1.1)));
         assert_eq!(limit(&c), "at most 1.1×");
+    }
+
+    #[test]
+    fn a_constant_is_named_in_the_metrics_unit() {
+        assert_eq!(other_side(&comparison()), "b");
+        let constant = |metric, constant| Comparison { constant, ..Comparison::new(metric, "a", "") };
+        assert_eq!(other_side(&constant(Metric::ShortQueueUs, Some(5_000_000))), "5 s");
+        assert_eq!(other_side(&constant(Metric::JainPpm, Some(950_000))), "0.95");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ccplane_results::{Completion, FlowResult, Measured, Metric, Stretch};
 
+use super::leaving::leavings;
 use crate::statistics::{jain, percentile};
 
 /// Flows of less than this are small, bytes.
@@ -27,7 +28,7 @@ pub struct Unit {
 }
 
 /// Every metric, in the order of tables.
-pub const METRICS: [Metric; 18] = [
+pub const METRICS: [Metric; 19] = [
     Metric::ThroughputBps,
     Metric::ThroughputDeviationBps,
     Metric::UtilisationPpm,
@@ -46,6 +47,7 @@ pub const METRICS: [Metric; 18] = [
     Metric::SoftirqPpm,
     Metric::RewardPpm,
     Metric::AdaptationUs,
+    Metric::ShortQueueUs,
 ];
 
 /// Returns the way in which `metric` is written.
@@ -69,6 +71,7 @@ pub const fn unit(metric: Metric) -> Unit {
         Metric::SoftirqPpm => ("Soft interrupts", "% of the machine", 1e4, false),
         Metric::RewardPpm => ("Reward", "% of the oracle’s", 1e4, true),
         Metric::AdaptationUs => ("Adaptation", "s", 1e6, false),
+        Metric::ShortQueueUs => ("Short queue after rivals", "s", 1e6, false),
     };
     Unit { title, unit, scale, more_is_better }
 }
@@ -121,6 +124,7 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             (ms > 0.0).then(|| parts().map(|(reward, ms)| reward * ms).sum::<f64>() / ms)
         }
         Metric::AdaptationUs => mean(adaptations(measured).map(adaptation_ms)).map(|ms| ms * 1e3),
+        Metric::ShortQueueUs => mean(leavings(measured).into_iter().map(|l| l.after_ms)).map(|ms| ms * 1e3),
     }
 }
 
@@ -128,6 +132,15 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
 pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
     let value = |metric| value(metric, measured, warmup_ms);
     value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
+}
+
+/// Whether the run ever got to what the metric counts the time to; other metrics are always there.
+pub fn is_reached(metric: Metric, measured: &Measured) -> bool {
+    match metric {
+        Metric::AdaptationUs => adaptations(measured).any(|stretch| stretch.reached_ms.is_some()),
+        Metric::ShortQueueUs => leavings(measured).iter().any(|leaving| leaving.reached),
+        _ => true,
+    }
 }
 
 /// The stretches that a flow adapts to: how long it takes to start is no adaptation.

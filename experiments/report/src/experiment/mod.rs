@@ -10,6 +10,7 @@ mod fairness;
 mod families;
 mod figures;
 mod glance;
+mod leaving;
 mod matrix;
 mod page;
 mod picture;

@@ -4,7 +4,7 @@ use ccplane_results::{Completion, Measured, Metric, Stretch};
 use maud::{Markup, html};
 
 use super::charts::Charts;
-use super::compare::{ComparisonVerdict, Outcome, limit, pairs};
+use super::compare::{ComparisonVerdict, Outcome, limit, other_side, pairs};
 use super::fairness::{Convergence, convergence};
 use super::figures::{self, SizeClass, own_flows};
 use super::summary::Summary;
@@ -86,7 +86,7 @@ pub fn verdicts(view: &View<'_>, verdicts: &[ComparisonVerdict<'_>]) -> Markup {
                     tr {
                         th.wide scope="row" {
                             (unit.title) @if !unit.unit.is_empty() { span.unit { ", " (unit.unit) } }
-                            small { (v.comparison.of) " against " (v.comparison.against) @if several { " · " (view.scenario_name(v.scenario)) } }
+                            small { (v.comparison.of) " against " (other_side(v.comparison)) @if several { " · " (view.scenario_name(v.scenario)) } }
                         }
                         td { (badge(v.outcome)) }
                         (ratio(v.ratio))
@@ -137,7 +137,7 @@ impl Badge {
                 "The confidence interval reaches into the limit, or there is one pair only",
             ),
             Outcome::NeverReached => {
-                ("missed", "✗ never reached", "Neither got to 90 % of the oracle’s reward after any change")
+                ("missed", "✗ never reached", "No run got to what the metric counts the time to")
             }
             Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
             Outcome::NoData => ("none", "no data", "No repeat has both figures"),

@@ -17,7 +17,7 @@ pub struct Compared {
     pub scenario: String,
     /// The contender's name.
     pub of: String,
-    /// The name of the contender that it is compared with.
+    /// The name of the contender that it is compared with, or a constant with its unit.
     pub against: String,
     /// Its figure over the other's; `None` without runs of both.
     pub ratio: Option<f64>,
@@ -29,7 +29,7 @@ pub struct Compared {
     pub limit: String,
     /// Whether the ratio keeps the limit; `None` without either.
     pub met: Option<bool>,
-    /// Whether neither of them ever reached what the metric counts the time to; a limit is not met then.
+    /// Whether nobody ever reached what the metric counts the time to; a limit is not met then.
     pub never_reached: bool,
     /// The same figure in a paper, in words.
     pub paper: Option<String>,
@@ -48,7 +48,7 @@ fn compared(view: &View<'_>, verdict: &ComparisonVerdict<'_>) -> Compared {
         metric: comparison.metric,
         scenario: view.scenario_name(verdict.scenario).to_owned(),
         of: comparison.of.clone(),
-        against: comparison.against.clone(),
+        against: compare::other_side(comparison),
         ratio: verdict.ratio.map(|r| r.ratio),
         interval: verdict.ratio.filter(|r| r.half_width.is_some()).map(|r| r.interval()),
         pairs: verdict.ratio.map_or(0, |r| r.n),

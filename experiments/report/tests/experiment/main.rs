@@ -456,6 +456,7 @@ fn crowd() -> Results {
                     together: false,
                     of: name,
                     against: format!("{algorithm} ebpf"),
+                    constant: None,
                     scenario: None,
                     within_ppm: Some(100_000),
                     at_most_ppm: None,

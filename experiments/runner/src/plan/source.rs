@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 
 use ccplane_netsim::MAX_ACK_EVERY;
 use ccplane_results::{Datapath, Metric};
@@ -253,6 +254,7 @@ pub(super) struct CompareSource {
     pub metric: OneOrMore<Metric>,
     pub of: Option<String>,
     pub against: Option<String>,
+    pub constant: Option<NonZeroU64>,
     pub across: Option<Datapath>,
     pub scenario: Option<String>,
     #[serde(default)]

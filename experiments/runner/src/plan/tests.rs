@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Datapath, Metric};
+use ccplane_results::{Comparison, Datapath, Metric};
 
 use super::*;
 
@@ -62,6 +62,21 @@ fn sweeps_multiply_scenarios() {
     assert_eq!(last.parameters.get("link.delay_ms").map(String::as_str), Some("10.5"));
     assert_eq!(last.link.queue.packets, Some(63));
     assert_eq!(last.traffic, Traffic::Bulk { flows: 2, stagger_ms: 0, tool: Tool::Native });
+}
+
+#[test]
+fn a_contender_is_compared_with_a_constant() {
+    let compare =
+        "[[compare]]\nmetric = \"short_queue_us\"\nof = \"reno ebpf\"\nconstant = 5_000_000\nat_most = 1\n";
+    let mut plan = parse(&format!("{GOOD}{compare}")).unwrap();
+    let expected = Comparison {
+        constant: Some(5_000_000),
+        at_most_ppm: Some(1_000_000),
+        ..Comparison::new(Metric::ShortQueueUs, "reno ebpf", "")
+    };
+    assert_eq!(plan.comparisons, [expected]);
+    plan.leave_out(Datapath::Kernel).unwrap();
+    assert_eq!(plan.comparisons.len(), 1, "a constant is always there");
 }
 
 #[test]
@@ -521,6 +536,14 @@ fn refusals_of_what_is_added() {
         (
             "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno kernel\"\nagainst = \"reno kernel\"",
             "15:11: compare[0].against: a contender is not compared with itself",
+        ),
+        (
+            "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno\"\nconstant = 950000",
+            "14:6: compare[0].of: no contender is called `reno`; there are reno kernel, reno ebpf",
+        ),
+        (
+            "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno ebpf\"\nagainst = \"reno kernel\"\nconstant = 1",
+            "14:6: compare[0].of: either",
         ),
         (
             "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno ebpf\"\nagainst = \"reno kernel\"\nscenario = \"x\"",

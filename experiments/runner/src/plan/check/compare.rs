@@ -1,5 +1,7 @@
 //! Checks the comparisons that the report must make.
 
+use std::num::NonZeroU64;
+
 use ccplane_results::{Comparison, Contender, Datapath};
 
 use super::{Checked, refuse};
@@ -28,6 +30,7 @@ pub(in crate::plan) fn comparisons(
                 metric: *metric,
                 of: of.clone(),
                 against: against.clone(),
+                constant: source.constant.map(NonZeroU64::get),
                 scenario: source.scenario.clone(),
                 together: source.together,
                 within_ppm: source.within.map(|w| w.get()),
@@ -40,14 +43,21 @@ pub(in crate::plan) fn comparisons(
     Ok(comparisons)
 }
 
-/// Returns the pairs of contenders whose figures are compared.
+/// Returns the pairs of contenders whose figures are compared; a constant's name is empty.
 fn compared(
     field: &dyn Fn(&str) -> String,
     source: &CompareSource,
     contenders: &[Contender],
 ) -> Checked<Vec<(String, String)>> {
-    match (&source.of, &source.against, source.across) {
-        (None, None, Some(datapath)) => {
+    let is_there = |key: &str, name: &str| {
+        if contenders.iter().any(|c| c.name == name) {
+            return Ok(());
+        }
+        let names: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
+        refuse(field(key), format!("no contender is called `{name}`; there are {}", names.join(", ")))
+    };
+    match (&source.of, &source.against, source.across, source.constant) {
+        (None, None, Some(datapath), None) => {
             let pairs = across(datapath, contenders);
             if pairs.is_empty() {
                 let message =
@@ -56,14 +66,13 @@ fn compared(
             }
             Ok(pairs)
         }
-        (Some(of), Some(against), None) => {
-            for (key, name) in [("of", of), ("against", against)] {
-                if !contenders.iter().any(|c| c.name == *name) {
-                    let names: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
-                    let message = format!("no contender is called `{name}`; there are {}", names.join(", "));
-                    return refuse(field(key), message);
-                }
-            }
+        (Some(of), None, None, Some(_)) => {
+            is_there("of", of)?;
+            Ok(vec![(of.clone(), String::new())])
+        }
+        (Some(of), Some(against), None, None) => {
+            is_there("of", of)?;
+            is_there("against", against)?;
             if of == against {
                 return refuse(field("against"), "a contender is not compared with itself");
             }
@@ -71,7 +80,7 @@ fn compared(
         }
         _ => refuse(
             field("of"),
-            "either `of` and `against`, names of contenders, or `across`, a datapath, with which each algorithm's others are compared",
+            "either `of` and `against`, names of contenders; or `of` and `constant`, a whole number in the metric's unit; or `across`, a datapath, with which each algorithm's others are compared",
         ),
     }
 }
