@@ -35,7 +35,7 @@ const RUNS: usize = 5;
 const RUN: Duration = Duration::from_secs(8);
 /// Time between two looks at a flow while it runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The time before a flow's end at which the looks do, so that none finds it closing.
+/// The time before a flow's end from which on it is not looked at, so that no look finds it closing.
 const UNSEEN: Duration = Duration::from_millis(300);
 /// Time between two looks whether an agent has done what is waited for.
 const AGAIN: Duration = Duration::from_millis(20);

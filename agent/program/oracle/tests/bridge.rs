@@ -35,7 +35,7 @@ const LONG: Duration = Duration::from_secs(600);
 const WINDOW: Duration = Duration::from_secs(5);
 /// Tries of a measurement that other work on the machine may spoil.
 const TRIES: u32 = 5;
-/// Where agents of older versions listen, and nowhere else: one of their tests at a time.
+/// The name under which agents of older versions listen, and no other: one of their tests at a time.
 const FIXED_NAME: &str = "portus";
 /// AIMD in Python. Pyportus 0.6.1 calls a function that Python 3.11 took out of `inspect`.
 const PYTHON_AIMD: &str = r#"
