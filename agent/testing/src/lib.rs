@@ -13,8 +13,9 @@ mod wait;
 pub use wait::{PATIENCE, wait_for, wait_until, wait_within};
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The environment variable that names the file to which skips and misses are appended.
@@ -146,6 +147,22 @@ pub fn repeated(part: u32, mut once: impl FnMut() -> Option<()>) {
     }
 }
 
+/// Waits for a place of which the machine has one, such as a fixed name of a socket; tests of other processes wait until this is dropped.
+///
+/// # Panics
+/// The lock's file cannot be made.
+pub fn alone_at(place: &str) -> File {
+    let path = lock_of(place);
+    // Whoever comes first makes it; it may be another user.
+    let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path));
+    let locked = file.and_then(|file| file.lock().map(|()| file));
+    locked.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn lock_of(place: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("ccplane-alone-at-{place}"))
+}
+
 /// Makes a test of each of these functions of the module around, which [`repeated`] repeats so many times in `make test`.
 #[macro_export]
 macro_rules! mishaps {
@@ -183,6 +200,7 @@ fn log(line: &str) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -222,6 +240,17 @@ mod tests {
         let samples = [(0, 1), (1000, 2), (2000, 3), (20_002_000, 4)];
         let at = |what: &str, at_us| Mishap { what: what.to_owned(), at_us };
         assert_never_stalled(&samples, &[at("first", 0), at("second", 2000)], Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_place_is_one_tests_at_a_time() {
+        let place = format!("test-{}", std::process::id());
+        let held = alone_at(&place);
+        let other = File::open(lock_of(&place)).unwrap();
+        assert!(other.try_lock().is_err(), "another one has it");
+        drop(held);
+        other.try_lock().unwrap();
+        std::fs::remove_file(lock_of(&place)).unwrap();
     }
 
     #[test]

@@ -5,12 +5,12 @@ use crate::core::Core;
 use crate::engine::{Engine, engine_with_clock};
 use crate::flow::{Ack, FlowEngine, Sampled};
 use crate::handle::Handle;
-use crate::packets::{HostMemory, Outbound, PacketFlowEngine};
+use crate::packets::{HostMemory, Outbound, PacketFlowEngine, Started};
 use ccplane_contract::suite::{
     Executor, ExecutorError, Observation, OutPacket, PacketExecutor, PacketStream, Script, ScriptedDatapath,
-    Steered, run_script,
+    Steered, Step, reported, run_script,
 };
-use ccplane_contract::{Datapath, FlowId, FlowInfo, ProgramUid};
+use ccplane_contract::{Datapath, Field, FlowId, FlowInfo, ProgramUid};
 use ccplane_program::ir::{Hook, Prim, Program};
 use ccplane_program::vm::{Measured, Prims, SendPrims};
 use std::sync::Arc;
@@ -33,12 +33,16 @@ fn ends(packets: Option<PacketsConfig>) -> (Arc<Core>, Handle) {
     (core, handle)
 }
 
-/// Runs scripts on an engine: commands through its [`Handle`], ACKs through a [`FlowEngine`], packets through a [`PacketFlowEngine`].
+/// Runs scripts on an engine: commands through its [`Handle`], ACKs through a [`FlowEngine`], packets and starts through a
+/// [`PacketFlowEngine`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EngineExecutor;
 
 impl Executor for EngineExecutor {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+        if script.programs.iter().any(|program| program.hook() == Hook::Connect) {
+            return run_start(script);
+        }
         let on_packets = script.programs.iter().any(|program| program.hook() != Hook::Ack);
         let (core, handle) = ends(on_packets.then(PacketsConfig::default));
         let memory = HostMemory::new(1, 1, 0);
@@ -49,10 +53,62 @@ impl Executor for EngineExecutor {
         true
     }
 
-    /// Programs of [`Hook::Connect`] run once on a flow, which a script cannot say.
     fn hooks(&self) -> &'static [Hook] {
-        &[Hook::Ack, Hook::Send]
+        &Hook::ALL
     }
+}
+
+/// Runs a script whose programs decide about a flow's start: what it stages is what flows start with.
+fn run_start(script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+    let (core, mut handle) = ends(Some(PacketsConfig::default()));
+    script.slots.iter().try_for_each(|(slot, shape)| handle.define_slot(*slot, shape))?;
+    for (program, uid) in script.programs.iter().zip(0..) {
+        handle.install(ProgramUid(uid), program)?;
+    }
+    let (mut first, mut staged) = (ProgramUid(0), vec![(Field::Cwnd, script.cwnd_bytes)]);
+    let mut seen = Vec::new();
+    for step in &script.steps {
+        match step {
+            Step::Update(fields) => staged.extend_from_slice(fields),
+            Step::SetProgram { program, fields } => {
+                first = ProgramUid(*program as u32);
+                staged.retain(|(field, _)| !matches!(field, Field::Reg(_)));
+                staged.extend_from_slice(fields);
+            }
+            Step::Push { slot, image, part } => {
+                let image =
+                    script.images.get(*image).ok_or("the script names an image that it does not hold")?;
+                handle.push(*slot, image, *part)?;
+            }
+            Step::Promote(slot) => handle.promote(*slot)?,
+            Step::Rollback(slot) => handle.rollback(*slot)?,
+            Step::Decide(prims) if seen.is_empty() => {
+                handle.set_first(first, &staged)?;
+                seen.push(start(script, prims, &core, &mut handle)?);
+            }
+            Step::Decide(_) | Step::Invoke(_) | Step::SegmentSize { .. } => {
+                return Err("a flow starts once, and decides about nothing else".into());
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// Starts the script's flow by these primitives.
+fn start(
+    script: &Script,
+    prims: &SendPrims,
+    core: &Arc<Core>,
+    handle: &mut Handle,
+) -> Result<Observation, ExecutorError> {
+    let info = (FlowInfo::example(script.mss_bytes, script.mss_bytes.into()), 1);
+    let mut memory = HostMemory::new(1, 1, 0);
+    let Started { flow, ran, outcome } =
+        PacketFlowEngine::start_by(core, script.flow, info, &mut memory, 0, |_, _| *prims);
+    let asked = outcome.is_some_and(|outcome| outcome.asked);
+    let mut seen = ran.observe(flow.policy(), asked).ok_or("the flow has no program")?;
+    seen.report = reported(handle);
+    Ok(seen)
 }
 
 impl PacketExecutor for EngineExecutor {

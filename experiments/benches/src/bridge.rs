@@ -18,11 +18,11 @@ use ccplane_runner::echo::Echo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use serde::Deserialize;
 
-use crate::agent::{OurAgent, Portus, START};
+use crate::agent::{Listed, OurAgent, Portus, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair, in_turn, percentile};
-use crate::proof::{self, Proof};
+use crate::proof::{self, Proof, SteeredBy, Witness};
 use crate::rtt::{BLOCKS, IDLE_BLOCK, IDLE_GAP, blocks, idle_flow, kernel_round_trip, open_probe};
 use crate::v1::V1;
 use crate::{oracle, steer};
@@ -33,9 +33,10 @@ const DELAY_US: u64 = 10_000;
 const QUEUE_PACKETS: u32 = 40;
 const RUNS: usize = 5;
 const RUN: Duration = Duration::from_secs(8);
-/// Looks at a flow while it runs, the first and the time between two.
-const SAMPLES: u64 = 6;
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two looks at a flow while it runs.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The time before a flow's end from which on it is not looked at, so that no look finds it closing.
+const UNSEEN: Duration = Duration::from_millis(300);
 /// Time between two looks whether an agent has done what is waited for.
 const AGAIN: Duration = Duration::from_millis(20);
 const SID: u32 = 1;
@@ -99,26 +100,25 @@ fn ran(link: Emulator, bytes: u64, proof: Proof) -> Result<Ran, BenchError> {
     })
 }
 
-/// One flow over our kernel datapath. Its program is portus's at each look.
+/// One flow over our kernel datapath. Its program is portus's throughout.
 fn over_kernel(agent: &OurAgent) -> Result<Ran, BenchError> {
     until("the agent still has an earlier flow", || Ok(agent.flows()?.is_empty()))?;
     let link = new_link()?;
     let receiver = SocketAddr::new(link.receiver_addresses().v4.into(), 0);
     let config = FlowConfig { receiver, ..steer::bulk(&agent.options.name, RUN) };
-    let flow = BulkFlow::start(&config, link.sender_ns(), link.receiver_ns(), Instant::now())?;
-    let (mut steered, mut reports) = (0, 0);
-    for _ in 0..SAMPLES {
-        thread::sleep(SAMPLE_INTERVAL);
-        if let [flow] = &agent.flows()?[..]
-            && (flow.algorithm.as_deref(), flow.mode.as_str()) == (Some("portus"), "program")
-        {
-            steered += 1;
-            reports = flow.reports.unwrap_or(0);
-        }
+    let started = Instant::now();
+    let flow = BulkFlow::start(&config, link.sender_ns(), link.receiver_ns(), started)?;
+    let mut witness = Witness::new(SteeredBy::Program(None));
+    while started.elapsed() < RUN - UNSEEN {
+        witness.observe(&ccplane_ebpf::read_flows(&agent.options)?.flows);
+        thread::sleep(LOOK_EVERY);
     }
+    let listed = agent.flows()?;
+    let is_of_portus =
+        |flow: &&Listed| (flow.algorithm.as_deref(), &*flow.mode) == (Some("portus"), "program");
+    let of_portus = Proof::exactly("flows of portus", listed.iter().filter(is_of_portus).count() as u64, 1)?;
     let bytes = flow.finish()?.received_bytes;
-    let proof = Proof::exactly("looks that found portus's program", steered, SAMPLES)?;
-    ran(link, bytes, proof.and(&Proof::counted("reports to portus", reports)?))
+    ran(link, bytes, witness.prove_unheard(1, bytes)?.and(&of_portus))
 }
 
 /// The record that `ccplane-libccp-flow` writes.

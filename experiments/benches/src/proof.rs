@@ -2,7 +2,8 @@
 //!
 //! A figure is made with a [`Proof`], which holds only counts that are not 0. A live flow's is made by a [`Witness`], which
 //! polls the flow from the start of a measurement to its end: its program ran throughout, packets were acknowledged, and
-//! the program counted about as many of their bytes as the transport did. All else is an [`Unproven`].
+//! the program counted about as many of their bytes as the transport did. Where another process has the reports, they are
+//! counted, and the bytes are those acknowledged under the program. All else is an [`Unproven`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -199,6 +200,8 @@ struct Poll {
     delivered: u64,
     bytes_acked: u64,
     decisions: u32,
+    /// Reports that the flow's programs have made.
+    reports: u64,
     sampled_at_us: u64,
 }
 
@@ -209,8 +212,8 @@ struct Watched {
     previous: Poll,
     last: Poll,
     polls: u32,
-    /// Whether it was found under its program.
-    steered: bool,
+    /// The first poll that found it under its program.
+    began: Option<Poll>,
     reports: u64,
     /// The last count of bytes that its program has reported.
     counted: Option<i64>,
@@ -268,6 +271,7 @@ impl Witness {
             delivered: stats.transport.delivered,
             bytes_acked: stats.transport.bytes_acked,
             decisions: stats.policy.map_or(0, |policy| policy.decisions),
+            reports: stats.transport.reports,
             sampled_at_us: stats.sampled_at_us,
         };
         let fresh = || Watched {
@@ -275,14 +279,16 @@ impl Witness {
             previous: now,
             last: now,
             polls: 0,
-            steered: false,
+            began: None,
             reports: 0,
             counted: None,
             span: None,
         };
         let watched = self.flows.entry(flow).or_insert_with(fresh);
         let fault = fault(self.steering, watched, stats);
-        watched.steered |= now.mode == Mode::Program;
+        if now.mode == Mode::Program {
+            watched.began.get_or_insert(now);
+        }
         if let Some(counted) = watched.counted {
             watched.span.get_or_insert(Span { from: (now.bytes_acked, counted), to: None });
         }
@@ -344,6 +350,28 @@ impl Witness {
         self.prove(self.prove_steered(flows)?, acked, counted)
     }
 
+    /// Proves that `flows` flows, which moved `moved_bytes` together, were steered as intended, where another process has their
+    /// programs' reports: these were made, and about as many bytes were acknowledged under the programs.
+    ///
+    /// # Errors
+    /// [`Unproven`].
+    pub fn prove_unheard(&self, flows: usize, moved_bytes: u64) -> Result<Proof, Unproven> {
+        let steered = self.prove_steered(flows)?;
+        let sum = |of: fn(&Poll) -> u64| {
+            let grown = |f: &Watched| f.began.map_or(0, |began| of(&f.last).saturating_sub(of(&began)));
+            self.flows.values().map(grown).sum::<u64>()
+        };
+        let counted = sum(|poll| poll.bytes_acked);
+        let proof = steered
+            .and(&Proof::counted("reports of programs", sum(|poll| poll.reports))?)
+            .and(&Proof::counted("bytes acknowledged under programs", counted)?);
+        let least = (MIN_COVERAGE * moved_bytes as f64) as u64;
+        if counted < least {
+            return Err(Unproven::Coverage { counted, acked: moved_bytes, least });
+        }
+        Ok(proof)
+    }
+
     /// Proves that `flows` flows were steered as intended from the first poll to the last, where others count their
     /// programs' reports.
     ///
@@ -376,7 +404,7 @@ impl Witness {
         if self.steering == SteeredBy::Native {
             return Ok(proof);
         }
-        if let Some((flow, never)) = self.flows.iter().find(|(_, f)| !f.steered) {
+        if let Some((flow, never)) = self.flows.iter().find(|(_, f)| f.began.is_none()) {
             return Err(Unproven::NeverRan { flow: *flow, mode: never.last.mode, polls: never.polls });
         }
         if !matches!(self.steering, SteeredBy::Policy(_)) {
@@ -424,7 +452,7 @@ fn fault(steering: SteeredBy, watched: &Watched, stats: &FlowStats) -> Option<Un
         return Some(Unproven::Replaced { flow, wanted, found });
     }
     // A flow begins without a program. What must not be is that it loses it.
-    (watched.steered && mode != Mode::Program).then(|| Unproven::LeftProgram {
+    (watched.began.is_some() && mode != Mode::Program).then(|| Unproven::LeftProgram {
         flow,
         mode,
         polls: watched.polls,
@@ -487,6 +515,29 @@ mod tests {
         assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 4));
         assert_eq!(counts["bytes that programs counted"], 999_000);
         assert!(healthy(SteeredBy::Program(None)).prove_part(1).is_ok());
+    }
+
+    #[test]
+    fn reports_that_another_process_has_are_counted() {
+        let at = |acked, reports| {
+            let mut stats = stats(Mode::Program, Some(UID), acked);
+            stats.transport.reports = reports;
+            stats
+        };
+        let mut witness = Witness::new(SteeredBy::Program(None));
+        witness.observe(&[stats(Mode::NativeNoProgram, None, 0)]);
+        witness.observe(&[at(10, 1)]);
+        let idle = Unproven::Idle { what: "reports of programs", before: 0, after: 0 };
+        assert_eq!(witness.prove_unheard(1, 10_000).unwrap_err(), idle);
+        witness.observe(&[at(1000, 9)]);
+        let proof = witness.prove_unheard(1, 1_000_000).unwrap();
+        let counts: BTreeMap<_, _> = proof.counts().collect();
+        assert_eq!(
+            (counts["reports of programs"], counts["bytes acknowledged under programs"]),
+            (8, 990_000)
+        );
+        let error = witness.prove_unheard(1, 2_000_000).unwrap_err();
+        assert_eq!(error, Unproven::Coverage { counted: 990_000, acked: 2_000_000, least: 1_800_000 });
     }
 
     /// A report that is older than the poll before its arrival still ends a part.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -223,27 +223,28 @@ fn files_go_over_ports_and_the_machines_agent_steers_them() {
     scene.ends_well(get);
 }
 
-/// Portus agents of three versions come and are killed, one after the other; our agent is between.
-#[test]
-fn a_portus_agent_steers_a_flow_over_a_port() {
-    const TEST: &str = "a_portus_agent_steers_a_flow_over_a_port";
+/// Finds a file that .ci/portus has built; a skip where it has not.
+fn built(test: &str, path: &str) -> Option<PathBuf> {
     // target/PROFILE/ccplane
-    let target = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2).unwrap();
-    let programs = ["0.9.0", "0.8.0", "0.6.1"]
-        .map(|version| target.join(format!("portus/bin/ccplane-portus-{version}")));
-    if let Some(missing) = programs.iter().find(|program| !program.exists()) {
-        let why = format!("{} is not there (.ci/portus target/portus)", missing.display());
-        return ccplane_testing::skipped(TEST, why);
+    let found =
+        Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2).unwrap().join("portus").join(path);
+    if !found.exists() {
+        let why = format!("{} is not there (.ci/portus target/portus)", found.display());
+        ccplane_testing::skipped(test, why);
+        return None;
     }
-    let name = format!("ccplane-dpdk-{}", std::process::id());
+    Some(found)
+}
+
+/// Portus agents that listen under this name come and are killed, one after the other; our agent is between.
+fn steered_by(tag: &str, name: &str, agents: impl IntoIterator<Item = Command>) {
     let config = format!("default_algorithm = \"portus\"\n[portus]\nsocket = \"/tmp/ccp/{name}\"\n");
-    let Some(scene) = Scene::under(&config, "dpdk-portus", "af_packet", &[]) else { return };
+    let Some(scene) = Scene::under(&config, tag, "af_packet", &[]) else { return };
     let number = |flow: &Value, key: &str| flow[key].as_u64().unwrap();
     let get = scene.get();
     assert_eq!(scene.flow_in_mode("native_no_program")["algorithm"], "portus");
-    for program in programs {
-        let mut portus = Command::new(&program);
-        let portus = portus.arg(&name).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
+    for mut portus in agents {
+        let portus = portus.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
         let running = Running(portus.spawn().unwrap());
         let steered = scene.flow_in_mode("program");
         assert_eq!(steered["algorithm"], "portus");
@@ -257,8 +258,32 @@ fn a_portus_agent_steers_a_flow_over_a_port() {
         let goes_on = || number(&scene.flow_in_mode("native_no_program"), "bytes_acked") > acked;
         wait_for("the flow goes on", || goes_on().then_some(()));
     }
-    let _ = fs::remove_file(Path::new("/tmp/ccp").join(&name));
+    let _ = fs::remove_file(Path::new("/tmp/ccp").join(name));
     scene.ends_well(get);
+}
+
+/// Portus agents of three versions, which are told where to listen.
+#[test]
+fn a_portus_agent_steers_a_flow_over_a_port() {
+    const TEST: &str = "a_portus_agent_steers_a_flow_over_a_port";
+    let name = format!("ccplane-dpdk-{}", std::process::id());
+    let mut agents = Vec::new();
+    for version in ["0.9.0", "0.8.0", "0.6.1"] {
+        let Some(program) = built(TEST, &format!("bin/ccplane-portus-{version}")) else { return };
+        let mut agent = Command::new(program);
+        agent.arg(&name);
+        agents.push(agent);
+    }
+    steered_by("dpdk-portus", &name, agents);
+}
+
+/// The Reno of generic_cong_avoid 0.4, an agent of portus 0.7, which listens at one place alone.
+#[test]
+fn a_portus_0_7_agent_steers_a_flow_over_a_port() {
+    const FIXED_NAME: &str = "portus";
+    let Some(reno) = built("a_portus_0_7_agent_steers_a_flow_over_a_port", "bin/reno") else { return };
+    let _one = ccplane_testing::alone_at(FIXED_NAME);
+    steered_by("dpdk-portus7", FIXED_NAME, [Command::new(reno)]);
 }
 
 /// Under the filter and with the few capabilities that a port's end takes.

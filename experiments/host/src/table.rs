@@ -3,7 +3,7 @@
 //! Lines are written whole and synced, so that a sweep that was cut short goes on where it was.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -209,8 +209,9 @@ impl Table {
     pub fn is_one(path: &Path) -> bool {
         use std::io::Read;
         let mut start = [0; 64];
-        let read = File::open(path).and_then(|mut file| file.read(&mut start));
-        read.is_ok_and(|count| String::from_utf8_lossy(&start[..count]).contains(KIND))
+        // What is no regular file is none, and is not waited for.
+        let Ok(mut file) = ccplane_files::open(path, TABLE) else { return false };
+        file.read(&mut start).is_ok_and(|count| String::from_utf8_lossy(&start[..count]).contains(KIND))
     }
 
     /// Returns the rows in the order in which they ended.

@@ -199,7 +199,7 @@ fn changes_are_told_in_seconds() {
 
 /// The twin itself on the link that it had trained 35 times for in ten minutes: it trains, and tries again what came to nothing.
 #[test]
-fn a_busy_link_is_trained_for_within_the_budget() {
+fn a_busy_link_is_trained_for_four_times_in_three_minutes_at_most() {
     let algorithms = ccplane_algs::all();
     let aurora = algorithms.iter().find(|a| a.name() == "aurora").unwrap();
     let mut beside = super::simulated::Simulated::twin(aurora, SEEDS).unwrap();

@@ -4,19 +4,18 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::echo::Echo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, skipped, within_tries};
+use ccplane_testing::{Mishap, STALL, WATCHED, alone_at, skipped, within_tries};
 use common::{Agent, Home, MSS, ccplane, wait_for};
 
 /// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it.
@@ -35,8 +34,8 @@ const LONG: Duration = Duration::from_secs(600);
 const WINDOW: Duration = Duration::from_secs(5);
 /// Tries of a measurement that other work on the machine may spoil.
 const TRIES: u32 = 5;
-/// Agents of older versions listen at one place alone: one of their tests at a time.
-static FIXED_NAME: Mutex<()> = Mutex::new(());
+/// The name under which agents of older versions listen, and no other: one of their tests at a time.
+const FIXED_NAME: &str = "portus";
 /// AIMD in Python. Pyportus 0.6.1 calls a function that Python 3.11 took out of `inspect`.
 const PYTHON_AIMD: &str = r#"
 import inspect
@@ -337,11 +336,11 @@ fn generic_cong_avoids_reno_steers_a_kernel_flow() {
 }
 
 /// A program that .ci/portus has built and that listens at one place alone, the right to that place, and a lab.
-fn by_its_fixed_name(test: &str, path: &str, lab: &str) -> Option<(PathBuf, MutexGuard<'static, ()>, Lab)> {
+fn by_its_fixed_name(test: &str, path: &str, lab: &str) -> Option<(PathBuf, File, Lab)> {
     let program = built(test, path)?;
-    let one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = alone_at(FIXED_NAME);
     let mut lab = Lab::new(lab)?;
-    lab.listens_as("portus");
+    lab.listens_as(FIXED_NAME);
     Some((program, one, lab))
 }
 
@@ -447,7 +446,7 @@ fn python_aimd(home: &Home) -> PathBuf {
 fn python_agent(python: &Path, script: &Path) -> Portus {
     let mut command = Command::new(python);
     command.arg(script);
-    Portus::start("portus", command)
+    Portus::start(FIXED_NAME, command)
 }
 
 #[test]
@@ -572,12 +571,12 @@ fn portus_0_7_and_pyportus_steer_quic_flows() {
     const TEST: &str = "portus_0_7_and_pyportus_steer_quic_flows";
     let Some(reno) = built(TEST, "bin/reno") else { return };
     let Some(python) = built(TEST, "python/bin/python3") else { return };
-    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = alone_at(FIXED_NAME);
     let Some(home) = Home::new(TEST, "portus") else { return };
-    a_portus_steers_a_quic_flow(&home, "portus", || Portus::start("portus", Command::new(&reno)));
+    a_portus_steers_a_quic_flow(&home, FIXED_NAME, || Portus::start(FIXED_NAME, Command::new(&reno)));
     let Some(home) = Home::new(TEST, "portus") else { return };
     let script = python_aimd(&home);
-    a_portus_steers_a_quic_flow(&home, "portus", || python_agent(&python, &script));
+    a_portus_steers_a_quic_flow(&home, FIXED_NAME, || python_agent(&python, &script));
 }
 
 /// `quic serve --agent` at the socket of a portus agent, which speaks version 1 of the protocol alone: it says so, and what to

@@ -20,7 +20,7 @@ pub enum Step {
     /// no answer, until a program is staged.
     Invoke(Prims),
     /// A packet or a flow's start with these primitives, for programs of [`Hook::Send`] and [`Hook::Connect`]; else like
-    /// [`Step::Invoke`].
+    /// [`Step::Invoke`]. A script of the latter has one, as a flow has one start, and its segment size does not change.
     Decide(Box<SendPrims>),
     /// Stages field updates for the next ACK.
     Update(Vec<(Field, i64)>),
@@ -243,17 +243,23 @@ fn with_report(
     scripted: &mut dyn ScriptedDatapath,
     mut seen: Observation,
 ) -> Result<Observation, ExecutorError> {
-    let (mut events, datapath) = (Vec::new(), scripted.datapath());
+    let datapath = scripted.datapath();
     if seen.policy.as_ref().is_some_and(|policy| policy.native && policy.asked) {
         // To the script the window is the program's own until it is set; here the native algorithm's goes on from it.
         datapath.update(flow, &[(Field::Cwnd, seen.cwnd_bytes)])?;
     }
+    seen.report = reported(datapath);
+    Ok(seen)
+}
+
+/// Takes a datapath's events, and returns the report that is among them.
+pub fn reported(datapath: &mut dyn Datapath) -> Option<Vec<i64>> {
+    let mut events = Vec::new();
     datapath.poll(usize::MAX, &mut events);
-    seen.report = events.into_iter().find_map(|event| match event {
+    events.into_iter().find_map(|event| match event {
         Event::Report { values, .. } => Some(values.into_vec()),
         _ => None,
-    });
-    Ok(seen)
+    })
 }
 
 /// The reference VM as an executor: the oracle.

@@ -158,6 +158,11 @@ pub fn script(rng: &mut impl RngCore, shape: &Shape) -> Result<Script, VerifyErr
         .collect();
     let cwnd_bytes = 1 + i64::from(below(rng, 1 << 20));
     let mut script = Script::new(programs, cwnd_bytes, AckStream::steps(&operations));
+    if shape.hook == Hook::Connect {
+        // A flow starts once, with the segment size that it has: what is staged is staged before.
+        script.steps.retain(|step| !matches!(step, Step::Invoke(_) | Step::SegmentSize { .. }));
+        script.steps.push(Step::Invoke(Prims::default()));
+    }
     if shape.hook != Hook::Ack {
         for step in &mut script.steps {
             if matches!(step, Step::Invoke(_)) {

@@ -8,7 +8,7 @@ use crate::events::Record;
 use crate::mailbox::{SharedFlow, TakesChanges};
 use crate::policies::FlowPolicies;
 use crate::program::Loaded;
-use crate::runner::{Runnable, Staged};
+use crate::runner::{ProgramRunner, Runnable, Staged};
 use crate::sample::Sample;
 use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, TransportStats};
 use ccplane_infer::FlowPolicy;
@@ -36,6 +36,15 @@ pub struct PacketFlowEngine {
     reports: u32,
     /// The registers of the last report.
     report: [i64; MAX_REGS],
+}
+
+/// A flow that has started.
+pub(crate) struct Started {
+    pub(crate) flow: PacketFlowEngine,
+    /// The program of its start, with its registers.
+    pub(crate) ran: ProgramRunner<Loaded>,
+    /// The effects of that program; `None` where there was none.
+    pub(crate) outcome: Option<Outcome>,
 }
 
 impl TakesChanges for PacketFlow<Loaded> {
@@ -66,6 +75,19 @@ impl PacketFlowEngine {
         memory: &mut HostMemory,
         now_us: u64,
     ) -> PacketFlowEngine {
+        let prims = |flow: &PacketFlow<Loaded>, memory: &HostMemory| flow.prims(now_us, memory);
+        PacketFlowEngine::start_by(core, id, (info, paths), memory, now_us, prims).flow
+    }
+
+    /// Starts a flow as [`PacketFlowEngine::start`] does, by primitives that `prims` knows.
+    pub(crate) fn start_by(
+        core: &Arc<Core>,
+        id: FlowId,
+        (info, paths): (FlowInfo, u8),
+        memory: &mut HostMemory,
+        now_us: u64,
+        prims: impl FnOnce(&PacketFlow<Loaded>, &HostMemory) -> SendPrims,
+    ) -> Started {
         let mut started = PacketFlowEngine {
             flow: PacketFlow::new(info.clone(), paths, now_us),
             config: core.config.packets.unwrap_or_default(),
@@ -81,17 +103,22 @@ impl PacketFlowEngine {
             report: [0; MAX_REGS],
         };
         started.flow.start(memory, now_us);
-        started.connect(memory, now_us);
-        started
+        let memory = &*memory;
+        let (ran, outcome) = started.connect(now_us, |flow| prims(flow, memory));
+        Started { flow: started, ran, outcome }
     }
 
-    fn connect(&mut self, memory: &HostMemory, now_us: u64) {
+    fn connect(
+        &mut self,
+        now_us: u64,
+        prims: impl FnOnce(&PacketFlow<Loaded>) -> SendPrims,
+    ) -> (ProgramRunner<Loaded>, Option<Outcome>) {
         let core = Arc::clone(&self.core);
         let (first, is_silent) = (core.first.load(), core.is_silent(now_us));
         let first_of = |hook: Hook| first[hook as usize].as_ref().filter(|_| !is_silent);
         let connect = first_of(Hook::Connect);
         let program = connect.map(|first| (first.program.load(), &first.fields[..]));
-        let outcome = self.flow.connect(program, memory, &mut self.policies, &mut self.report);
+        let (ran, outcome) = self.flow.connect_by(program, prims, &mut self.policies, &mut self.report);
         self.has_connected = outcome.is_some();
         if let Some(first) = first_of(Hook::Send) {
             let (program, loaded) = (Arc::clone(&first.program), first.program.load());
@@ -102,6 +129,7 @@ impl PacketFlowEngine {
             let named = &first.program.named;
             self.tell(outcome, named.uid, named.program.report_len(), now_us);
         }
+        (ran, outcome)
     }
 
     /// The flow's id in its datapath.

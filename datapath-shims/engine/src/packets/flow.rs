@@ -141,17 +141,28 @@ impl<R: Runnable> PacketFlow<R> {
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Option<Outcome> {
+        self.connect_by(program, |flow| flow.prims(flow.start_us, memory), policies, report).1
+    }
+
+    /// Decides as [`PacketFlow::connect`] does, by these primitives. Returns the program with its registers, too.
+    pub(super) fn connect_by<P: Policies + ?Sized>(
+        &mut self,
+        program: Option<(R, &[(Field, i64)])>,
+        prims: impl FnOnce(&PacketFlow<R>) -> SendPrims,
+        policies: &mut P,
+        report: &mut [i64; MAX_REGS],
+    ) -> (ProgramRunner<R>, Option<Outcome>) {
         let mut first = ProgramRunner::new(0, self.info.mss_bytes.into());
         first.begin_from(0, i64::from(self.hash) % i64::from(self.path_count));
         let outcome = program.map(|(program, fields)| {
-            let prims = self.prims(self.start_us, memory);
+            let prims = prims(&*self);
             let mut staged = Staged::default();
             staged.stage_program(program, fields);
             first.take(&mut staged, prims.get(Hook::Connect.clock()));
             first.invoke(self.info.mss_bytes.into(), &prims, policies, report)
         });
         self.begin_at(first.flow().priority, first.flow().path);
-        outcome
+        (first, outcome)
     }
 
     /// Puts the decision about the flow's start into force, until a send program decides.

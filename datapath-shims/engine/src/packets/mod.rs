@@ -15,5 +15,6 @@ mod flow;
 mod memory;
 
 pub use engine::PacketFlowEngine;
+pub(crate) use engine::Started;
 pub use flow::{Outbound, PacketFlow, Steering};
 pub use memory::{HostMemory, PathSample};

@@ -1,8 +1,9 @@
 //! The server over a wire, as over a DPDK port: the same answers and weights as in memory, whatever comes together.
 
+use crate::support::flood::FLOOD;
 use crate::support::{INPUTS, inputs, request, server};
 use ccplane_predict::packet::{MESSAGE_BYTES, Reply};
-use ccplane_predict::{Ending, Service, wire};
+use ccplane_predict::{Ending, Refusal, Service, wire};
 use ccplane_quic::{Datagram, Wire};
 use quinn_proto::Transmit;
 use rand_chacha::ChaCha8Rng;
@@ -33,6 +34,17 @@ struct Scripted<'a> {
     sent: Vec<Sent>,
     waits: usize,
     stop: &'a AtomicBool,
+}
+
+impl<'a> Scripted<'a> {
+    fn new(
+        arrives: VecDeque<(SocketAddr, IpAddr, Vec<u8>)>,
+        full_every: usize,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let random = ChaCha8Rng::from_seed(SEED);
+        Scripted { arrives, random, full_every, offered: 0, sent: Vec::new(), waits: 0, stop }
+    }
 }
 
 impl Wire for Scripted<'_> {
@@ -96,15 +108,7 @@ fn serve(full_every: usize) {
         arrives.extend([broken.to_vec(), asked, feedback.to_vec()].map(|bytes| (client, own, bytes)));
     }
     let stop = AtomicBool::new(false);
-    let mut scripted = Scripted {
-        arrives,
-        random: ChaCha8Rng::from_seed(SEED),
-        full_every,
-        offered: 0,
-        sent: Vec::new(),
-        waits: 0,
-        stop: &stop,
-    };
+    let mut scripted = Scripted::new(arrives, full_every, &stop);
     let (mut service, _remote) = Service::new(server(&TURNS), SEED);
     wire::serve(&mut scripted, &mut service, &stop).unwrap();
     assert!(scripted.waits > 0, "it waits where nothing comes");
@@ -125,4 +129,29 @@ fn answers_and_weights_are_those_of_the_server_in_memory() {
 #[test]
 fn a_wire_without_room_loses_replies_and_no_weights() {
     serve(5);
+}
+
+/// Each datagram of the flood is of an address of its own.
+#[test]
+fn a_flood_is_counted_and_the_others_are_served() {
+    const EVERY: u64 = 100;
+    let (client, own) = CLIENTS[0];
+    let (client, own): (SocketAddr, IpAddr) = (client.parse().unwrap(), own.parse().unwrap());
+    let mut arrives = VecDeque::new();
+    for n in 0..FLOOD {
+        let stranger = SocketAddr::new(IpAddr::from([198, 51, (n >> 8) as u8, n as u8]), 700);
+        arrives.push_back((stranger, own, vec![0x43; (n % 600) as usize]));
+        if n.is_multiple_of(EVERY) {
+            arrives.push_back((client, own, request(0, n, &inputs(1))));
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let mut scripted = Scripted::new(arrives, 0, &stop);
+    let (mut service, _remote) = Service::new(server(&TURNS), SEED);
+    wire::serve(&mut scripted, &mut service, &stop).unwrap();
+    assert_eq!(scripted.sent.len() as u64, FLOOD / EVERY);
+    assert!(scripted.sent.iter().all(|(to, _, _)| *to == client), "a stranger was answered");
+    let (_, counters) = service.end();
+    let refused = counters.refused(Refusal::Short) + counters.refused(Refusal::Magic);
+    assert_eq!((counters.requests, refused, counters.all_refused()), (FLOOD / EVERY, FLOOD, FLOOD));
 }

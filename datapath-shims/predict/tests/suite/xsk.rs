@@ -1,10 +1,11 @@
 //! The server over AF_XDP, at one end of a veth pair: the same answers and weights as in memory; other traffic is the kernel's.
 
-use crate::support::{converse, server};
+use crate::support::flood::{self, FLOOD};
+use crate::support::{converse, inputs, server};
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_predict::packet::MAX_DATAGRAM_BYTES;
 use ccplane_predict::xsk::Xsk;
-use ccplane_predict::{Ending, Service};
+use ccplane_predict::{Ending, Refusal, ServerCounters, Service};
 use ccplane_testing::skipped;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -48,41 +49,61 @@ fn bind(namespace: &Namespace, address: &str) -> UdpSocket {
     socket
 }
 
-#[test]
-fn answers_and_weights_are_those_of_the_server_in_memory() {
-    let Some([asking, serving]) = cable("answers") else { return };
-    let mut xsk = serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap();
-    assert!(ip(&serving, "link show veth0").contains("xdp"), "no program is attached");
-    let (mut in_memory, mut draws) = (server(&TURNS), ChaCha8Rng::from_seed(SEED));
+/// Runs a client beside a server on this socket; returns what the server has become, and its socket.
+fn beside(mut xsk: Xsk, client: impl FnOnce()) -> ((Vec<u8>, ServerCounters), Xsk) {
     let (mut service, _remote) = Service::new(server(&TURNS), SEED);
     let stop = AtomicBool::new(false);
-    let ended = thread::scope(|scope| {
+    thread::scope(|scope| {
         let served = scope.spawn(|| {
             xsk.serve(&mut service, &stop).unwrap();
             (service.end(), xsk)
         });
-        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for (own, to) in [("10.9.7.1:0", "10.9.7.2"), ("[fd09:7::1]:0", "fd09:7::2")] {
-                let client = bind(&asking, own);
-                client.connect(SocketAddr::new(to.parse().unwrap(), PORT)).unwrap();
-                converse(&client, &mut in_memory, &mut draws, 400, own);
-                // Another port's datagrams are the kernel's.
-                let other = bind(&serving, &own.replace("7.1:", "7.2:").replace("7::1]", "7::2]"));
-                client.connect(other.local_addr().unwrap()).unwrap();
-                client.send(b"elsewhere").unwrap();
-                assert_eq!(other.recv(&mut [0; MAX_DATAGRAM_BYTES]).unwrap(), 9);
-            }
-        }));
+        // A client's panic would leave the server waiting for ever.
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(client));
         stop.store(true, Ordering::Relaxed);
         let ended = served.join().unwrap();
         asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         ended
+    })
+}
+
+#[test]
+fn answers_and_weights_are_those_of_the_server_in_memory() {
+    let Some([asking, serving]) = cable("answers") else { return };
+    let xsk = serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap();
+    assert!(ip(&serving, "link show veth0").contains("xdp"), "no program is attached");
+    let (mut in_memory, mut draws) = (server(&TURNS), ChaCha8Rng::from_seed(SEED));
+    let ((state, counters), xsk) = beside(xsk, || {
+        for (own, to) in [("10.9.7.1:0", "10.9.7.2"), ("[fd09:7::1]:0", "fd09:7::2")] {
+            let client = bind(&asking, own);
+            client.connect(SocketAddr::new(to.parse().unwrap(), PORT)).unwrap();
+            converse(&client, &mut in_memory, &mut draws, 400, own);
+            // Another port's datagrams are the kernel's.
+            let other = bind(&serving, &own.replace("7.1:", "7.2:").replace("7::1]", "7::2]"));
+            client.connect(other.local_addr().unwrap()).unwrap();
+            client.send(b"elsewhere").unwrap();
+            assert_eq!(other.recv(&mut [0; MAX_DATAGRAM_BYTES]).unwrap(), 9);
+        }
     });
-    let ((state, counters), xsk) = ended;
     assert_eq!(counters, *in_memory.counters());
     assert_eq!(state, in_memory.state(Ending::InOrder).encode());
     drop(xsk);
     assert!(!ip(&serving, "link show veth0").contains("xdp"), "the program is still attached");
+}
+
+#[test]
+fn a_flood_is_counted_and_the_others_are_served() {
+    let Some([asking, serving]) = cable("flood") else { return };
+    let xsk = serving.run(|| Xsk::open("veth0", PORT).unwrap()).unwrap();
+    let (client, strangers) = (bind(&asking, "10.9.7.1:0"), flood::strangers(&asking));
+    client.connect(("10.9.7.2", PORT)).unwrap();
+    let mut answers = 0;
+    let ((_, counters), _xsk) = beside(xsk, || answers = flood::run(&client, &strangers, &inputs(1)));
+    assert_eq!(counters.right + counters.wrong, 0);
+    let refused = counters.refused(Refusal::Short) + counters.refused(Refusal::Magic);
+    assert_eq!(refused, counters.all_refused());
+    assert!(refused > FLOOD / 100);
+    assert!(counters.requests >= answers);
 }
 
 /// The kernel frees what a closed socket held later than it closes.

@@ -405,7 +405,7 @@ fn files_without_end_are_refused_at_once_with_their_name() {
     let (pipe, large) = (dir.path().join("pipe"), dir.path().join("large"));
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::File::create(&large).unwrap().set_len(LARGE_BYTES).unwrap();
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 11] = [
         &["agent", "--check-config", "--config"],
         &["status", "--config"],
         &["trace", "check"],
@@ -414,6 +414,9 @@ fn files_without_end_are_refused_at_once_with_their_name() {
         &["snapshot", "verify"],
         &["snapshot", "build", "--out", "/dev/null", "--policy"],
         &["run"],
+        &["snapshot", "build", "--algorithm", "aurora", "--out", "/dev/null"],
+        &["predict", "train", "/dev/null/none", "--labels", "/dev/null", "--images"],
+        &["host", "learn"],
     ];
     for command in commands {
         for file in [Path::new("/dev/zero"), &pipe, &large] {

@@ -1,9 +1,14 @@
 //! The agent with decisions about packets, in a network namespace of its own.
 
 use crate::common::{Home, PATIENCE, failed, stderr, wait_for};
+use ccplane_agent::owned::Folder;
 use ccplane_emulator::multi::RECEIVER;
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_emulator::{LinkConfig, MultiPath, Shape};
+use ccplane_infer::Bits;
+use ccplane_learn::{Policy, Rng};
+use ccplane_quantize::{Mlp, Options, Width, quantize};
+use ccplane_snapshot::Snapshot;
 use ccplane_testing::skipped;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -42,6 +47,11 @@ impl Lab {
 
     /// The same with more lines of configuration.
     fn with(test: &str, name: &str, algorithm: &str, more: &str) -> Option<Lab> {
+        Lab::configured(test, name, algorithm, &format!("learn.mode = \"off\"\n{more}"))
+    }
+
+    /// The same where these lines say what is learned, too.
+    fn configured(test: &str, name: &str, algorithm: &str, more: &str) -> Option<Lab> {
         if !available() {
             skipped(test, "needs root and /dev/net/tun");
             return None;
@@ -54,7 +64,7 @@ impl Lab {
         let home = Home::new("");
         let run_dir = home.dir().to_owned();
         home.configure(&format!(
-            "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\nlearn.mode = \"off\"\n\
+            "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\n\
              datapath.packets.mode = \"on\"\ndatapath.packets.name = \"{name}\"\ndatapath.packets.devices = [\"lo\"]\n\
              datapath.packets.algorithm = \"{algorithm}\"\n{more}"
         ));
@@ -164,6 +174,88 @@ fn every_algorithm_for_packets_decides_and_is_shown() {
         assert_eq!(flow["steering"]["path"], 0, "there is but one: {flow}");
         let text = String::from_utf8(lab.home.run(&["flows"]).stdout).unwrap();
         assert!(text.contains(" priority:") && text.contains(" path:0"), "{text}");
+        lab.end(stream);
+    }
+}
+
+/// The prediction of [`ignorant`] networks for all flows, octaves: two megabytes, or a path on which all takes 32 times as long as usual.
+const ALL_ALIKE: f32 = 5.0;
+/// Share of its weights that the last layer of such a network keeps.
+const KEPT: f32 = 0.01;
+
+/// The network of an algorithm that tells no flow from another.
+fn ignorant(algorithm: &str) -> (Policy, Snapshot) {
+    let algorithms = ccplane_algs::on_packets();
+    let source = algorithms.iter().find(|of| of.name() == algorithm).unwrap().policies().remove(0);
+    let (shipped, deployed) =
+        (Policy::from_bytes(&source.policy).unwrap(), Snapshot::built_in(source.snapshot).unwrap());
+    let mut layers = shipped.actor().layers().to_vec();
+    let last = layers.last_mut().unwrap();
+    last.weights.iter_mut().for_each(|weight| *weight *= KEPT);
+    last.bias[0] = ALL_ALIKE;
+    let (critic, log_std) = (shipped.critic().clone(), shipped.log_std());
+    let policy = shipped.with_parameters(Mlp::new(layers).unwrap(), critic, log_std).unwrap();
+    let (mut rng, inputs) = (Rng::new(1, &[]), policy.spec().inputs().len());
+    let mut state = || (0..inputs).map(|_| (rng.uniform() * 65_536.0) as i32).collect();
+    let states: Vec<Vec<i32>> = (0..512).map(|_| state()).collect();
+    // A slot takes one shape.
+    let bits = match deployed.shape().bits() {
+        Bits::W8 => Width::W8,
+        Bits::W16 => Width::W16,
+    };
+    let options = Options { bits, guards: Some(deployed.guards()), ..Options::default() };
+    let snapshot = quantize(policy.actor(), policy.spec(), &states, &options).unwrap();
+    (policy, snapshot)
+}
+
+/// Flows decide by a network that is wrong about all of them, which was pushed by hand. What their ends tell is learned, and tried.
+#[test]
+fn what_live_flows_turn_out_to_be_is_learned_and_tried() {
+    const SIZES: [usize; 4] = [600, 3_000, 12_000, 45_000];
+    /// Flows between two looks.
+    const FLOWS: usize = 40;
+    for (n, algorithm) in ["size", "path"].into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let learn = format!(
+            "learn.folder = {:?}\nlearn.batch_ms = 100\nlearn.cpu_percent = 100\nlearn.burst_cpu_percent = 100\n",
+            folder.path()
+        );
+        let test = "what_live_flows_turn_out_to_be_is_learned_and_tried";
+        let Some(lab) = Lab::configured(test, &format!("cct_learn{n}"), algorithm, &learn) else { return };
+        let mut stream = lab.flow(1000);
+        wait_for("its program runs", || {
+            stream.write_all(&[0; 1000]).unwrap();
+            lab.listed(&stream).filter(|flow| flow["mode"] == "program")
+        });
+        // With its float policy beside it, learning goes on from it.
+        let (policy, snapshot) = ignorant(algorithm);
+        let (kept, hash) = (Folder::open(folder.path()).unwrap(), snapshot.hash().to_string());
+        kept.replace(&format!("{hash}.safetensors"), &policy.to_bytes().unwrap()).unwrap();
+        kept.replace(&format!("{hash}.snapshot"), &snapshot.to_bytes()).unwrap();
+        let file = folder.path().join(format!("{hash}.snapshot"));
+        let pushed = lab.home.run(&["snapshot", "push", file.to_str().unwrap(), "--force"]);
+        assert!(pushed.status.success(), "{}", stderr(&pushed));
+        let began = Instant::now();
+        let (tried, list) = loop {
+            (0..FLOWS).for_each(|flow| drop(lab.flow(SIZES[flow % SIZES.len()])));
+            let list = lab.home.json(&["snapshot", "list"]);
+            let mut decisions = list["decisions"].as_array().unwrap().iter();
+            let tried = decisions.find(|of| of["origin"] == "learned" && of["verdict"] == "trial");
+            if let Some(tried) = tried {
+                break (tried.clone(), list);
+            }
+            assert!(began.elapsed() < PATIENCE, "{algorithm}: nothing is tried: {list}\n{}", lab.home.log());
+        };
+        let mut learners = list["learners"].as_array().unwrap().iter();
+        let learner = learners.find(|of| of["algorithm"] == algorithm).unwrap();
+        assert!(
+            learner["rows"].as_u64().unwrap() > 0 && learner["candidates"].as_u64().unwrap() > 0,
+            "{list}"
+        );
+        assert_eq!((&tried["datapath"], &tried["algorithm"]), (&"packets".into(), &algorithm.into()));
+        assert_ne!(tried["snapshot"], hash);
+        let gain = tried["evidence"]["gain"].as_f64().unwrap();
+        assert!(gain > 1.0, "octaves that it is less off than what was pushed: {tried}");
         lab.end(stream);
     }
 }

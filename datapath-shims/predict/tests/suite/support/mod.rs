@@ -1,5 +1,7 @@
 //! Predictors whose class is known beforehand.
 
+pub mod flood;
+
 use ccplane_infer::Bits;
 use ccplane_predict::data::Images;
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};

@@ -5,12 +5,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::support::flood::{self, FLOOD};
 use crate::support::{KEY, PORT, WIDTHS, below, options, portfolio, request, rng};
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::veth::{self, DEVICE, ENDS};
 use ccplane_infer::Bits;
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, Reply};
-use ccplane_predict::{Choice, Server};
+use ccplane_predict::{Choice, Refusal, Server};
 use ccplane_predict_xdp::{Attachment, Counter, Plain, Random, XdpMode, XdpServer};
 
 /// Time that a client waits for an answer.
@@ -156,12 +157,32 @@ fn predictors_are_replaced_while_requests_are_answered() {
     });
     assert!(asked > 0);
     let told = |server: &XdpServer| {
-        let outdated = Counter::Refused(ccplane_predict::Refusal::Outdated);
+        let outdated = Counter::Refused(Refusal::Outdated);
         server.count(Counter::Right) + server.count(outdated)
     };
     ccplane_testing::wait_for("all feedback", || (told(&server) == asked).then_some(()));
     assert_eq!((server.count(Counter::Requests), server.count(Counter::Overtaken)), (asked, 0));
     assert_eq!(server.epoch(), 200);
+}
+
+#[test]
+fn a_flood_is_counted_and_the_others_are_served() {
+    const CHECK: &str = "a flood against a server in XDP";
+    let Some(lab) = Lab::new(CHECK) else { return };
+    if let Err(error) = Command::new("ip").arg("-V").output() {
+        return ccplane_testing::skipped(CHECK, format!("ip: {error}"));
+    }
+    let portfolio = portfolio(51, 10, Bits::W8, &WIDTHS, (0, 16));
+    let server = XdpServer::load(&options(Random::Kernel), &portfolio, None).unwrap();
+    let _attached = lab.attach(&server);
+    let (client, strangers) = (lab.socket(ENDS[1]), flood::strangers(&lab.client));
+    let answers = flood::run(&client, &strangers, &[3; WIDTHS[0]]);
+    let refused = |why| server.count(Counter::Refused(why));
+    assert_eq!(server.count(Counter::Right) + server.count(Counter::Wrong), 0);
+    let all: u64 = Refusal::ALL.into_iter().map(refused).sum();
+    assert_eq!(refused(Refusal::Short) + refused(Refusal::Magic), all);
+    assert!(all > FLOOD / 100);
+    assert!(server.count(Counter::Requests) >= answers);
 }
 
 /// Processors that update at once lose nothing: the deficits are those of the same rewards in any order.

@@ -1,5 +1,8 @@
 //! Predictors, packets and a server in XDP whose random numbers the test gives.
 
+#[path = "../../../../tests/suite/support/flood.rs"]
+pub mod flood;
+
 use std::sync::Arc;
 
 use ccplane_infer::Bits;
