@@ -112,7 +112,7 @@ module-test: ## the kernel module in virtual machines with Debian's 6.1 and 6.12
 	@.ci/setup test
 	cargo build --quiet -p ccplane-agent -p ccplane
 	GUEST_APPEND=slub_debug=FZPU CCPLANE_TIMES=20 cargo test -p ccplane-module --test guest -- --nocapture --include-ignored host:: --skip nothing_is_found_by_kasan
-	CCPLANE_CASES=1000000 cargo test --release -p ccplane-module
+	CCPLANE_CASES=1000000 cargo test --release -p ccplane-module --test suite
 
 module-headers: ## the kernel module compiled for every kernel that Debian's archive has headers for, and for the prepared TREES given
 	@.ci/module-headers target/headers $(TREES)

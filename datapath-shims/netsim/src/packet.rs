@@ -97,7 +97,7 @@ impl Packet {
     }
 }
 
-/// How far a packet on a line has come.
+/// The part of its way that a packet on a line is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Stage {
