@@ -24,7 +24,7 @@ use crate::error::{BenchError, context};
 use crate::processor;
 use crate::proof::{Proof, Unproven};
 
-pub(super) const PORT: u16 = 7117;
+const PORT: u16 = 7117;
 /// The core of the client, and that of a server with a thread.
 const CLIENT_CORE: usize = 0;
 const SERVER_CORE: usize = 1;
@@ -103,7 +103,7 @@ impl<'a> Lab<'a> {
             client,
             far: server,
             #[cfg(feature = "dpdk")]
-            port: match PortCable::new(&pass) {
+            port: match PortCable::new(&pass, PORT) {
                 Ok(port) => Some(port),
                 Err(BenchError::Missing(lack)) => {
                     tell_lack("predict", "predict.dpdk", lack);

@@ -13,7 +13,6 @@ use ccplane_emulator::veth::{self, DEVICE, ENDS};
 use ccplane_predict::{Service, wire};
 use ccplane_predict_xdp::{Attachment, Plain, XdpMode};
 
-use super::lab::PORT;
 use super::missing;
 use crate::dpdk;
 use crate::error::BenchError;
@@ -27,12 +26,12 @@ pub(super) struct PortCable {
 }
 
 impl PortCable {
-    pub(super) fn new(pass: &Plain) -> Result<PortCable, BenchError> {
+    pub(super) fn new(pass: &Plain, port: u16) -> Result<PortCable, BenchError> {
         let (client, far) = (Namespace::anonymous()?, Namespace::anonymous()?);
         veth::connect_to_bare(&client, &far)?;
         let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
         let eal = dpdk::eal()?;
-        let wire = far.run(|| dpdk::wire_at_bare_end(eal, SocketAddr::new(ENDS[1], PORT)))??;
+        let wire = far.run(|| dpdk::wire_at_bare_end(eal, SocketAddr::new(ENDS[1], port)))??;
         let port = SharedPort(Arc::new(Mutex::new(Some(wire))));
         Ok(PortCable { client, far, port, _pass: attached })
     }

@@ -76,8 +76,8 @@ fn bbr_drops_much_on_shallow_queues_and_reno_does_not() {
     assert_eq!(reno.verdict, Verdict::Pass, "{}", reno.text());
 }
 
-/// Vegas takes a delay that is no queue for one of its own, and leaves the link to the flow without (Arun et al., SIGCOMM 2022).
-/// Reno, which hears of losses alone, does not.
+/// Vegas takes a delay that is no queue for one of its own (Arun et al., SIGCOMM 2022). It leaves the link to the flow without
+/// that delay. Reno, which hears of losses alone, does not.
 #[test]
 fn who_takes_jitter_for_a_queue_starves_and_reno_does_not() {
     let directory = tempfile::tempdir().unwrap();

@@ -124,7 +124,9 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             (ms > 0.0).then(|| parts().map(|(reward, ms)| reward * ms).sum::<f64>() / ms)
         }
         Metric::AdaptationUs => mean(adaptations(measured).map(adaptation_ms)).map(|ms| ms * 1e3),
-        Metric::ShortQueueUs => mean(leavings(measured).into_iter().map(|l| l.after_ms)).map(|ms| ms * 1e3),
+        Metric::ShortQueueUs => {
+            mean(leavings(own_flows(measured), measured).into_iter().map(|l| l.after_ms)).map(|ms| ms * 1e3)
+        }
     }
 }
 
@@ -138,7 +140,7 @@ pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
 pub fn is_reached(metric: Metric, measured: &Measured) -> bool {
     match metric {
         Metric::AdaptationUs => adaptations(measured).any(|stretch| stretch.reached_ms.is_some()),
-        Metric::ShortQueueUs => leavings(measured).iter().any(|leaving| leaving.reached),
+        Metric::ShortQueueUs => leavings(own_flows(measured), measured).iter().any(|leaving| leaving.reached),
         _ => true,
     }
 }

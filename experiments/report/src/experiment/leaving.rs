@@ -5,8 +5,6 @@
 
 use ccplane_results::{FlowResult, Measured};
 
-use super::figures::own_flows;
-
 /// A queue is short up to this part of the flow's smallest RTT.
 const SHORT_QUEUE_PART: u64 = 4;
 /// A queue is short up to this, too, microseconds.
@@ -23,11 +21,11 @@ pub struct Leaving {
     pub reached: bool,
 }
 
-/// Returns one for each of the contender's flows; none without rivals, or where they leave within the flow's last second.
-pub fn leavings(measured: &Measured) -> Vec<Leaving> {
+/// Returns one for each of the contender's own flows; none without rivals, or where they leave within the flow's last second.
+pub fn leavings<'a>(own: impl Iterator<Item = &'a FlowResult>, measured: &Measured) -> Vec<Leaving> {
     let rivals = measured.flows.iter().filter(|f| f.background.is_some());
     let Some(left_ms) = rivals.map(|f| f.end_ms).max() else { return Vec::new() };
-    own_flows(measured).filter_map(|flow| leaving(flow, left_ms)).collect()
+    own.filter_map(|flow| leaving(flow, left_ms)).collect()
 }
 
 fn leaving(flow: &FlowResult, left_ms: u64) -> Option<Leaving> {
@@ -47,7 +45,7 @@ fn leaving(flow: &FlowResult, left_ms: u64) -> Option<Leaving> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::value;
+    use super::super::figures::{own_flows, value};
     use super::*;
     use ccplane_results::{Metric, Series};
 
@@ -63,8 +61,12 @@ mod tests {
         Measured { flows: vec![own, rival], ..Measured::default() }
     }
 
+    fn of(measured: &Measured) -> Vec<Leaving> {
+        leavings(own_flows(measured), measured)
+    }
+
     fn after(srtt_us: impl Fn(u64) -> u64) -> (u64, bool) {
-        let found = leavings(&beside(srtt_us));
+        let found = of(&beside(srtt_us));
         assert_eq!(found.len(), 1, "rivals have none");
         (found[0].after_ms, found[0].reached)
     }
@@ -91,7 +93,7 @@ mod tests {
         let of = |srtt_us| {
             let mut measured = beside(|_| srtt_us);
             measured.flows[0].min_rtt_us = 1_000;
-            leavings(&measured)[0].reached
+            of(&measured)[0].reached
         };
         assert!(of(3_000) && !of(3_001));
     }
@@ -100,13 +102,13 @@ mod tests {
     fn nothing_is_told_where_nobody_leaves_in_time() {
         let mut measured = beside(|_| 41_000);
         measured.flows[1].end_ms = 9_001;
-        assert_eq!(leavings(&measured), [], "less than a second is left");
+        assert_eq!(of(&measured), [], "less than a second is left");
         measured.flows[1].end_ms = 9_000;
-        assert_eq!(leavings(&measured).len(), 1);
+        assert_eq!(of(&measured).len(), 1);
         measured.flows[0].min_rtt_us = 0;
-        assert_eq!(leavings(&measured), [], "no round trip was measured");
+        assert_eq!(of(&measured), [], "no round trip was measured");
         measured.flows[0].min_rtt_us = 40_000;
         measured.flows.pop();
-        assert_eq!(leavings(&measured), [], "no rivals");
+        assert_eq!(of(&measured), [], "no rivals");
     }
 }
