@@ -354,7 +354,7 @@ impl Witness {
     /// programs' reports: these were made, and about as many bytes were acknowledged under the programs.
     ///
     /// # Errors
-    /// [`Unproven`].
+    /// What is missing of that, as an [`Unproven`].
     pub fn prove_unheard(&self, flows: usize, moved_bytes: u64) -> Result<Proof, Unproven> {
         let steered = self.prove_steered(flows)?;
         let sum = |of: fn(&Poll) -> u64| {

@@ -5,7 +5,7 @@ pub mod flood;
 use ccplane_infer::Bits;
 use ccplane_predict::data::Images;
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};
-use ccplane_predict::{Choice, Key, Portfolio, Server};
+use ccplane_predict::{Choice, Key, Portfolio, Refusal, Server, ServerCounters};
 use ccplane_snapshot::{
     Admission, Calibration, Feature, Fidelity, Guards, Layer, Network, Parts, PolicySpec, Provenance,
     Snapshot, Trust, TrustedSnapshot,
@@ -137,4 +137,13 @@ pub fn converse(
     client.send(&last).unwrap();
     client.recv(&mut reply).unwrap();
     in_memory.handle(&last, draws.next_u32(), &mut expected);
+}
+
+/// Checks that a server counted a flood as what it was, and no fewer requests than it answered.
+pub fn assert_flood_counted(counters: &ServerCounters, answers: u64) {
+    assert_eq!(counters.right + counters.wrong, 0);
+    let refused = counters.refused(Refusal::Short) + counters.refused(Refusal::Magic);
+    assert_eq!(refused, counters.all_refused());
+    assert!(refused > flood::FLOOD / 100);
+    assert!(counters.requests >= answers);
 }
