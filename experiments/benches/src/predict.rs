@@ -3,7 +3,7 @@
 //!
 //! The client asks over an AF_XDP socket that it polls, on the first core: one system call of a round trip is its own. A server that
 //! has a thread runs it on the second core. A DPDK port (feature `dpdk`) has such a cable, and such a client, of its own. In the rows
-//! `socket-client` the client polls an ordinary socket.
+//! `socket-client` the client polls an ordinary socket; in those of regret, which time nothing, it waits in one.
 
 mod client;
 mod lab;
@@ -34,7 +34,7 @@ const FLOOD: f64 = 2e6;
 /// The seed of the predictors.
 const SEED: u64 = 1;
 const BASELINE: &str = "blocking sockets";
-/// The client of all rows but those that say otherwise.
+/// The client of all rows but `socket-client` and regret.
 const CLIENT: &str = "the client polls an XDP socket";
 
 /// The images that are asked about, and the predictors that answer.
