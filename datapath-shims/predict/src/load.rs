@@ -1,7 +1,8 @@
 //! Load on a server: one outstanding request, or requests at a rate whatever comes back.
 //!
 //! A request's id is the time at which it was due, in nanoseconds since the start. So a reply's age includes the time
-//! that it waited for its turn.
+//! that it waited for its turn. Datagrams go over any [`Transport`]: a UDP socket, or a socket of AF_XDP
+//! ([`XskClient`](crate::xsk::XskClient)).
 
 use crate::data::Images;
 use crate::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};
@@ -34,7 +35,7 @@ pub struct Load {
     pub time: Duration,
     /// Whether each reply is answered by feedback.
     pub feedback: bool,
-    /// Whether the client polls its socket rather than sleep in it.
+    /// Whether the client polls its transport rather than sleep in it.
     pub spins: bool,
 }
 
@@ -93,12 +94,62 @@ impl Latencies {
     }
 }
 
-/// Asks over a socket that is connected to a server, image after image.
+/// A way of datagrams between a client and one server.
+pub trait Transport {
+    /// Sets the longest time that [`receive`](Transport::receive) waits; with `None` it returns at once.
+    fn wait_at_most(&mut self, longest: Option<Duration>) -> io::Result<()>;
+
+    /// Sends a datagram; returns whether there was a way for it.
+    fn send(&mut self, datagram: &[u8]) -> io::Result<bool>;
+
+    /// Receives a datagram, as far as `to` has room, and returns its length; `None` if there is none.
+    fn receive(&mut self, to: &mut [u8]) -> io::Result<Option<usize>>;
+}
+
+/// A socket that is connected to the server.
+impl Transport for &UdpSocket {
+    fn wait_at_most(&mut self, longest: Option<Duration>) -> io::Result<()> {
+        self.set_nonblocking(longest.is_none())?;
+        self.set_read_timeout(longest)
+    }
+
+    fn send(&mut self, datagram: &[u8]) -> io::Result<bool> {
+        match UdpSocket::send(self, datagram) {
+            Ok(_) => Ok(true),
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
+        match UdpSocket::recv(self, to) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if is_passing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<T: Transport> Transport for &mut T {
+    fn wait_at_most(&mut self, longest: Option<Duration>) -> io::Result<()> {
+        (**self).wait_at_most(longest)
+    }
+
+    fn send(&mut self, datagram: &[u8]) -> io::Result<bool> {
+        (**self).send(datagram)
+    }
+
+    fn receive(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
+        (**self).receive(to)
+    }
+}
+
+/// Asks a server over a transport, image after image.
 ///
 /// # Errors
-/// The socket is broken. That the server is away is none: its replies are missing in the outcome.
-pub fn run(socket: &UdpSocket, images: &Images, load: &Load) -> io::Result<Outcome> {
-    run_then(socket, images, load, &mut |_| {})
+/// The transport is broken. That the server is away is none: its replies are missing in the outcome.
+pub fn run(transport: impl Transport, images: &Images, load: &Load) -> io::Result<Outcome> {
+    run_then(transport, images, load, &mut |_| {})
 }
 
 /// Asks as [`run`] does. When no more requests are sent, and before the last replies are waited for, calls `ended` with the outcome so
@@ -107,14 +158,13 @@ pub fn run(socket: &UdpSocket, images: &Images, load: &Load) -> io::Result<Outco
 /// # Errors
 /// As there.
 pub fn run_then(
-    socket: &UdpSocket,
+    transport: impl Transport,
     images: &Images,
     load: &Load,
     ended: &mut dyn FnMut(&Outcome),
 ) -> io::Result<Outcome> {
-    socket.set_nonblocking(load.spins)?;
     let mut client = Client {
-        socket,
+        transport,
         images,
         load,
         start: Instant::now(),
@@ -129,8 +179,8 @@ pub fn run_then(
     Ok(client.outcome)
 }
 
-struct Client<'a> {
-    socket: &'a UdpSocket,
+struct Client<'a, T> {
+    transport: T,
     images: &'a Images,
     load: &'a Load,
     start: Instant,
@@ -143,13 +193,13 @@ struct Client<'a> {
 /// Bits of an id that hold the image's number; the others hold the time.
 const IMAGE_BITS: u32 = 16;
 
-impl Client<'_> {
+impl<T: Transport> Client<'_, T> {
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
     fn one_outstanding(&mut self, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
-        self.socket.set_read_timeout(Some(PATIENCE))?;
+        self.transport.wait_at_most((!self.load.spins).then_some(PATIENCE))?;
         while self.start.elapsed() < self.load.time {
             let id = self.send(self.now_ns())?;
             let sent = Instant::now();
@@ -165,7 +215,7 @@ impl Client<'_> {
     }
 
     fn open_loop(&mut self, rate: f64, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
-        self.socket.set_nonblocking(true)?;
+        self.transport.wait_at_most(None)?;
         let gap_ns = 1e9 / rate.max(f64::MIN_POSITIVE);
         let (mut due, mut last, mut was_over) = (0.0, self.start, false);
         loop {
@@ -200,21 +250,14 @@ impl Client<'_> {
         let (pixels, _) = self.images.get(image).unwrap_or_default();
         let mut request = [0; MAX_DATAGRAM_BYTES];
         let length = write_request(&mut request, self.load.slot, id, pixels);
-        match self.socket.send(request.get(..length).unwrap_or_default()) {
-            Ok(_) => self.outcome.sent += 1,
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
-        }
+        let is_sent = self.transport.send(request.get(..length).unwrap_or_default())?;
+        self.outcome.sent += u64::from(is_sent);
         Ok(id)
     }
 
     /// Takes a reply, if there is one, and gives feedback; returns its id.
     fn receive(&mut self) -> io::Result<Option<u64>> {
-        let length = match self.socket.recv(&mut self.reply) {
-            Ok(length) => length,
-            Err(error) if is_passing(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(length) = self.transport.receive(&mut self.reply)? else { return Ok(None) };
         let Some(reply) = Reply::parse(self.reply.get(..length).unwrap_or_default()) else {
             return Ok(None);
         };
@@ -224,10 +267,7 @@ impl Client<'_> {
         if let Some((_, truth)) = self.images.get(image) {
             self.outcome.right += u64::from(reply.class == truth);
             if self.load.feedback {
-                match self.socket.send(&reply.feedback(truth)) {
-                    Err(error) if !is_passing(&error) => return Err(error),
-                    _ => {}
-                }
+                self.transport.send(&reply.feedback(truth))?;
             }
         }
         Ok(Some(reply.id))

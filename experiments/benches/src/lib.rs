@@ -322,9 +322,10 @@ pub const ALL: &[Bench] = &[
     Bench {
         name: "predict",
         what: "requests per second, also to a core, and latency of the prediction server, by each datapath (DPDK where it is linked) and by \
-               Exp3 and Exp4, with one outstanding request and in open loops, against blocking sockets; in XDP against an echo and the \
-               networks' own time; regret on inputs that drift",
-        seconds: 110,
+               Exp3 and Exp4, with one outstanding request and in open loops, for a client that polls an XDP socket, against blocking \
+               sockets; in XDP also for one with an ordinary socket, and against an echo and the networks' own time; regret on inputs \
+               that drift",
+        seconds: 120,
         run: predict::run,
     },
     Bench {

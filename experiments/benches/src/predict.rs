@@ -1,9 +1,11 @@
 //! `predict`: a prediction server by each of its datapaths, at the end of one virtual cable with native XDP at both ends, against
 //! blocking sockets.
 //!
-//! The client asks over an ordinary socket that it polls, on the first core; a server that has a thread runs it on the second.
-//! A DPDK port (feature `dpdk`) has such a cable of its own.
+//! The client asks over an AF_XDP socket that it polls, on the first core: one system call of a round trip is its own. A server that
+//! has a thread runs it on the second core. A DPDK port (feature `dpdk`) has such a cable, and such a client, of its own. In the rows
+//! `socket-client` the client polls an ordinary socket; in those of regret, which time nothing, it waits in one.
 
+mod client;
 mod lab;
 #[cfg(feature = "dpdk")]
 mod port;
@@ -32,6 +34,8 @@ const FLOOD: f64 = 2e6;
 /// The seed of the predictors.
 const SEED: u64 = 1;
 const BASELINE: &str = "blocking sockets";
+/// The client of all rows but `socket-client` and regret.
+const CLIENT: &str = "the client polls an XDP socket";
 
 /// The images that are asked about, and the predictors that answer.
 pub(crate) struct Asked {
@@ -80,7 +84,8 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         for contender in lab.contenders() {
             figures.extend(against_sockets(&lab, contender, slot as u8, choice)?);
         }
-        figures.extend(against_echo(&lab, slot as u8, choice)?);
+        figures.push(by_socket(&lab, slot as u8, choice)?);
+        figures.push(against_echo(&lab, slot as u8, choice)?);
         figures.push(regret::figure(&asked, &lab, slot as u8, choice)?);
     }
     Ok(figures)
@@ -127,21 +132,45 @@ fn against_sockets(
         Figure::paired(format!("{row}{what}"), unit, BASELINE, &pairs, &proof)
     };
     let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
+    let one = "one outstanding request";
+    let per_core = "the same for each second of processor time, the client's included";
     let half = "an open loop of half as many requests as each answers in `.open`";
-    Ok(vec![
-        figure("", "requests/s", &|m| m.one.per_second()).with_note("one outstanding request"),
-        figure(".p50", "us", &|m| us(&m.one, 0.5)),
-        figure(".p99", "us", &|m| us(&m.one, 0.99)),
-        figure(".open", "requests/s", &|m| m.open.per_second()).with_note(contender.cores()),
-        figure(".core", "requests/s", &|m| m.per_core)
-            .with_note("the same for each second of processor time, the client's included"),
-        figure(".half.p50", "us", &|m| us(&m.half, 0.5)).with_note(half),
-        figure(".half.p99", "us", &|m| us(&m.half, 0.99)).with_note(half),
-    ])
+    let rows = [
+        (figure("", "requests/s", &|m| m.one.per_second()), one),
+        (figure(".p50", "us", &|m| us(&m.one, 0.5)), one),
+        (figure(".p99", "us", &|m| us(&m.one, 0.99)), one),
+        (figure(".open", "requests/s", &|m| m.open.per_second()), contender.cores()),
+        (figure(".core", "requests/s", &|m| m.per_core), per_core),
+        (figure(".half.p50", "us", &|m| us(&m.half, 0.5)), half),
+        (figure(".half.p99", "us", &|m| us(&m.half, 0.99)), half),
+    ];
+    Ok(rows.into_iter().map(|(figure, note)| figure.with_note(format!("{note}; {CLIENT}"))).collect())
+}
+
+/// The server in XDP against blocking sockets, both asked over an ordinary socket, as most clients would.
+fn by_socket(lab: &Lab, slot: u8, choice: Choice) -> Result<Figure, BenchError> {
+    let load = Load { slot, pace: Pace::OneOutstanding, time: ONE_OUTSTANDING, feedback: false, spins: true };
+    let ask = |contender| {
+        let server = lab.serve(contender)?;
+        let warm = Load { feedback: true, time: ONE_OUTSTANDING / 10, ..load };
+        lab.ask_by_socket(contender, &warm)?;
+        let outcome = lab.ask_by_socket(contender, &load)?;
+        let proof = Proof::counted("replies", outcome.answered)?.and(&server.proof(outcome.answered)?);
+        Ok::<_, BenchError>((outcome.per_second(), proof))
+    };
+    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let (ours, sockets) = in_turn(round, || ask(Contender::Xdp), || ask(Contender::Blocking))?;
+        pairs.push((ours.0, sockets.0));
+        proofs.push(ours.1.and(&sockets.1));
+    }
+    let row = format!("predict.xdp.{}.socket-client", name(choice));
+    let note = "one outstanding request; the client of both polls an ordinary socket";
+    Ok(Figure::paired(row, "requests/s", BASELINE, &pairs, &proof::all(&proofs)?).with_note(note))
 }
 
 /// The server in XDP against what it cannot be faster than: an echo in XDP, and the networks' own time.
-fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Vec<Figure>, BenchError> {
+fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Figure, BenchError> {
     let load = Load { slot, pace: Pace::OneOutstanding, time: ONE_OUTSTANDING, feedback: false, spins: true };
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     let mut network_us = 0.0;
@@ -166,8 +195,8 @@ fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Vec<Figure>, Benc
     }
     let row = format!("predict.xdp.{}.bound", name(choice));
     let baseline = "an echo in XDP, and the networks' own time in the kernel";
-    let note = format!("p50; the networks take {network_us:.2} us");
-    Ok(vec![Figure::paired(row, "us", baseline, &pairs, &proof::all(&proofs)?).with_note(note)])
+    let note = format!("p50; the networks take {network_us:.2} us; {CLIENT}");
+    Ok(Figure::paired(row, "us", baseline, &pairs, &proof::all(&proofs)?).with_note(note))
 }
 
 pub(crate) fn missing(error: impl std::fmt::Display) -> BenchError {

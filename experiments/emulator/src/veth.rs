@@ -3,7 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
-use crate::error::Result;
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+
+use crate::error::{Context, Result};
 use crate::netlink::Netlink;
 use crate::netns::Namespace;
 
@@ -29,6 +32,21 @@ pub fn connect(a: &Namespace, b: &Namespace) -> Result<()> {
 /// The kernel's refusal.
 pub fn connect_to_bare(a: &Namespace, b: &Namespace) -> Result<()> {
     join(a, b, [Some(ENDS[0]), None])
+}
+
+/// Returns the Ethernet address of [`DEVICE`] in a namespace.
+///
+/// # Errors
+/// There is no such device, or the kernel's refusal.
+pub fn mac(namespace: &Namespace) -> Result<[u8; 6]> {
+    namespace.run(|| {
+        let mut addresses = getifaddrs().context("ask for the addresses of", DEVICE)?;
+        let found = addresses.find_map(|found| {
+            let is_ours = found.interface_name == DEVICE;
+            found.address.filter(|_| is_ours)?.as_link_addr()?.addr()
+        });
+        found.ok_or(Errno::ENODEV).context("find the Ethernet address of", DEVICE)
+    })?
 }
 
 fn join(a: &Namespace, b: &Namespace, addresses: [Option<IpAddr>; 2]) -> Result<()> {
@@ -64,6 +82,25 @@ mod tests {
         sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), 4);
+    }
+
+    #[test]
+    fn each_end_has_the_ethernet_address_that_sysfs_shows() {
+        if !crate::netns::available() {
+            ccplane_testing::skipped(
+                "each_end_has_the_ethernet_address_that_sysfs_shows",
+                "needs root and /dev/net/tun",
+            );
+            return;
+        }
+        let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+        assert!(mac(&a).is_err(), "there is no device yet");
+        connect_to_bare(&a, &b).unwrap();
+        for end in [&a, &b] {
+            let shown = end.run_with_sysfs(|| std::fs::read_to_string("/sys/class/net/veth0/address"));
+            let bytes = mac(end).unwrap().map(|byte| format!("{byte:02x}"));
+            assert_eq!(bytes.join(":"), shown.unwrap().unwrap().trim());
+        }
     }
 
     #[test]

@@ -1,9 +1,13 @@
-//! The server over an AF_XDP socket: an XDP program hands datagrams to one UDP port to this process, all others go on to the kernel.
+//! Server and client over an AF_XDP socket: an XDP program hands datagrams to one UDP port to this process, all others go on to the
+//! kernel.
 //!
-//! A reply leaves in the memory that its request came in. The kernel answers for the interface's addresses (ARP, neighbour discovery)
-//! as ever. One queue of the interface is served, the first.
+//! A server's reply leaves in the memory that its request came in. The kernel answers for the interface's addresses (ARP, neighbour
+//! discovery) as ever. One queue of the interface is served, the first.
 
+mod client;
 mod sys;
+
+pub use client::XskClient;
 
 use crate::frame::Place;
 use crate::packet::MESSAGE_BYTES;
@@ -13,12 +17,13 @@ use ccplane_bpf::Link;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use ccplane_wait::{Step, Waiter, Wake};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::{FRAME_BYTES, Frames, Ring};
 
-/// Frames of a socket, all of which wait to be received to as long as nothing is sent.
+/// Frames of a socket. All of a server's wait to be received to as long as nothing is sent.
 const FRAMES: usize = 4096;
 /// Elements of each ring: enough for all frames.
 const RING: u32 = FRAMES as u32;
@@ -48,7 +53,7 @@ const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE: i16 = 16;
 
-/// Reasons why an interface is not served.
+/// Reasons why an interface has no such socket.
 #[derive(Debug, thiserror::Error)]
 pub enum XskError {
     /// A system call failed.
@@ -74,6 +79,11 @@ pub struct Xsk {
     socket: OwnedFd,
     /// Dropping it takes the program off the interface.
     _link: Link,
+}
+
+/// The addresses of frames.
+fn addresses(frames: Range<usize>) -> Vec<u64> {
+    frames.map(|n| (n * FRAME_BYTES) as u64).collect()
 }
 
 /// Gives the kernel frames to receive to, as many as its ring has room for; it names a frame by its start.
@@ -105,6 +115,11 @@ impl Xsk {
     /// # Errors
     /// No such interface, not root, or another XDP program is on it.
     pub fn open(interface: &str, port: u16) -> Result<Xsk, XskError> {
+        Xsk::with_frames(interface, port, FRAMES)
+    }
+
+    /// Opens a socket that receives to its first `receiving` frames; the others are the caller's.
+    fn with_frames(interface: &str, port: u16, receiving: usize) -> Result<Xsk, XskError> {
         let failed = |what| move |source| XskError::System { what, source };
         let number = sys::interface(interface).map_err(failed("find the interface"))?;
         let socket = sys::open().map_err(failed("open an AF_XDP socket"))?;
@@ -122,7 +137,7 @@ impl Xsk {
         let receive = Ring::new(&socket, libc::XDP_PGOFF_RX_RING as u64, &at.rx, RING).map_err(mapped)?;
         let send = Ring::new(&socket, libc::XDP_PGOFF_TX_RING as u64, &at.tx, RING).map_err(mapped)?;
         // Before the program leads anything here: what finds no frame is dropped.
-        let mut free: Vec<u64> = (0..FRAMES).map(|n| (n * FRAME_BYTES) as u64).collect();
+        let mut free = addresses(0..receiving);
         give(&mut fill, &mut free);
         bind(&socket, number).map_err(failed("bind to the interface"))?;
         let map = sys::socket_map(QUEUE + 1).map_err(failed("create a map"))?;

@@ -14,6 +14,7 @@ use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{Choice, Key, Server, Service, sockets, uring};
 use ccplane_predict_xdp::{Attachment, Counter, Options, Plain, Random, Target, XdpMode, XdpServer};
 
+use super::client::ClientEnd;
 #[cfg(feature = "dpdk")]
 use super::port::PortCable;
 use super::{Asked, missing};
@@ -80,13 +81,12 @@ impl Contender {
 /// The cable. Each end has an XDP program in native mode all the time.
 pub(super) struct Lab<'a> {
     asked: &'a Asked,
-    client: Namespace,
+    client: ClientEnd,
     far: Namespace,
     /// The port's own cable, where DPDK runs here.
     #[cfg(feature = "dpdk")]
     port: Option<PortCable>,
     pass: Plain,
-    _pass: Attachment,
 }
 
 impl<'a> Lab<'a> {
@@ -96,14 +96,12 @@ impl<'a> Lab<'a> {
         }
         let (client, server) = (Namespace::anonymous()?, Namespace::anonymous()?);
         veth::connect(&client, &server)?;
-        let pass = Plain::pass().map_err(missing)?;
-        let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
         Ok(Lab {
             asked,
-            client,
+            client: ClientEnd::open(client, &server, PORT)?,
             far: server,
             #[cfg(feature = "dpdk")]
-            port: match PortCable::new(&pass, PORT) {
+            port: match PortCable::new(PORT) {
                 Ok(port) => Some(port),
                 Err(BenchError::Missing(lack)) => {
                     tell_lack("predict", "predict.dpdk", lack);
@@ -111,8 +109,7 @@ impl<'a> Lab<'a> {
                 }
                 Err(error) => return Err(error),
             },
-            pass,
-            _pass: attached,
+            pass: Plain::pass().map_err(missing)?,
         })
     }
 
@@ -139,7 +136,8 @@ impl<'a> Lab<'a> {
         let target = Target { port: PORT, addresses: vec![ENDS[1]] };
         Ok(match contender {
             Contender::Blocking | Contender::IoUring => {
-                let attached = attach(&|| self.pass.attach(DEVICE, XdpMode::Native))?;
+                let pass = &self.pass;
+                let attached = attach(&|| pass.attach(DEVICE, XdpMode::Native))?;
                 let socket = context("bind", self.far.run(|| UdpSocket::bind((ENDS[1], PORT)))?)?;
                 let serve = if contender == Contender::IoUring { uring::serve } else { sockets::serve };
                 let started =
@@ -183,8 +181,8 @@ impl<'a> Lab<'a> {
         XdpServer::load(&options, &self.asked.portfolio, None).map_err(missing)
     }
 
-    /// The namespace from which a server is asked.
-    fn beside(&self, contender: Contender) -> &Namespace {
+    /// The end of the cable from which a server is asked.
+    fn beside(&self, contender: Contender) -> &ClientEnd {
         match contender {
             #[cfg(feature = "dpdk")]
             Contender::Dpdk => self.port.as_ref().map_or(&self.client, PortCable::client),
@@ -196,18 +194,23 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Another socket of a client.
-    pub(super) fn client(&self, contender: Contender) -> Result<UdpSocket, BenchError> {
-        let socket = context("bind", self.beside(contender).run(|| UdpSocket::bind((ENDS[0], 0)))?)?;
-        context("connect", socket.connect((ENDS[1], PORT)))?;
-        Ok(socket)
+    /// Another ordinary socket of a client.
+    pub(super) fn socket(&self, contender: Contender) -> Result<UdpSocket, BenchError> {
+        self.beside(contender).socket()
     }
 
     /// Puts a load on the server.
     pub(super) fn ask(&self, contender: Contender, load: &Load) -> Result<Outcome, BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
+        let mut client = self.beside(contender).polling();
+        context("ask", load::run(&mut *client, &self.asked.images, load))
+    }
+
+    /// Puts a load on the server from an ordinary socket.
+    pub(super) fn ask_by_socket(&self, contender: Contender, load: &Load) -> Result<Outcome, BenchError> {
+        let _core = OneCore::nth(CLIENT_CORE);
         // A socket of its own, so that no late reply to an earlier load counts.
-        context("ask", load::run(&self.client(contender)?, &self.asked.images, load))
+        context("ask", load::run(&self.socket(contender)?, &self.asked.images, load))
     }
 
     /// Puts a load on the server. Also returns the replies that came for each second of processor time that the machine spent, the
@@ -218,14 +221,14 @@ impl<'a> Lab<'a> {
         load: &Load,
     ) -> Result<(Outcome, f64), BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
-        let socket = self.client(contender)?;
+        let mut client = self.beside(contender).polling();
         let before = processor::busy()?;
         let (mut answered, mut after) = (0, Ok(before));
         let mut ended = |outcome: &Outcome| {
             answered = outcome.answered;
             after = processor::busy();
         };
-        let outcome = context("ask", load::run_then(&socket, &self.asked.images, load, &mut ended))?;
+        let outcome = context("ask", load::run_then(&mut *client, &self.asked.images, load, &mut ended))?;
         let spent = after?.saturating_sub(before).as_secs_f64();
         Ok((outcome, answered as f64 / spent.max(f64::MIN_POSITIVE)))
     }

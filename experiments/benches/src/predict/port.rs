@@ -9,34 +9,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_dpdk::DpdkWire;
 use ccplane_emulator::netns::Namespace;
-use ccplane_emulator::veth::{self, DEVICE, ENDS};
+use ccplane_emulator::veth::{self, ENDS};
 use ccplane_predict::{Service, wire};
-use ccplane_predict_xdp::{Attachment, Plain, XdpMode};
 
-use super::missing;
+use super::client::ClientEnd;
 use crate::dpdk;
 use crate::error::BenchError;
 
-/// The cable, with the same XDP program at the client's end as the other datapaths' cable.
+/// The cable, with such a client at its end as the other datapaths' cable has.
 pub(super) struct PortCable {
-    client: Namespace,
+    client: ClientEnd,
     far: Namespace,
     port: SharedPort,
-    _pass: Attachment,
 }
 
 impl PortCable {
-    pub(super) fn new(pass: &Plain, port: u16) -> Result<PortCable, BenchError> {
+    pub(super) fn new(port: u16) -> Result<PortCable, BenchError> {
         let (client, far) = (Namespace::anonymous()?, Namespace::anonymous()?);
         veth::connect_to_bare(&client, &far)?;
-        let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
+        let client = ClientEnd::open(client, &far, port)?;
         let eal = dpdk::eal()?;
         let wire = far.run(|| dpdk::wire_at_bare_end(eal, SocketAddr::new(ENDS[1], port)))??;
         let port = SharedPort(Arc::new(Mutex::new(Some(wire))));
-        Ok(PortCable { client, far, port, _pass: attached })
+        Ok(PortCable { client, far, port })
     }
 
-    pub(super) fn client(&self) -> &Namespace {
+    pub(super) fn client(&self) -> &ClientEnd {
         &self.client
     }
 

@@ -87,7 +87,7 @@ pub(super) fn figure(asked: &Asked, lab: &Lab<'_>, slot: u8, choice: Choice) -> 
 
 fn repetition(asked: &Asked, lab: &Lab<'_>, slot: u8, seed: u64) -> Result<Shares, BenchError> {
     let server = lab.serve(Contender::Xdp)?;
-    let socket = lab.client(Contender::Xdp)?;
+    let socket = lab.socket(Contender::Xdp)?;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let networks: Vec<(Shape, Vec<u64>)> = asked
         .portfolio

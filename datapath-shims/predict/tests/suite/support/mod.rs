@@ -4,6 +4,7 @@ pub mod flood;
 
 use ccplane_infer::Bits;
 use ccplane_predict::data::Images;
+use ccplane_predict::load::Transport;
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};
 use ccplane_predict::{Choice, Key, Portfolio, Refusal, Server, ServerCounters};
 use ccplane_snapshot::{
@@ -12,9 +13,11 @@ use ccplane_snapshot::{
 };
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
-use std::net::UdpSocket;
 use std::sync::Arc;
+use std::time::Duration;
 
+/// Time that a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Inputs of these predictors.
 pub const INPUTS: usize = 4;
 pub const CLASSES: usize = 4;
@@ -110,23 +113,24 @@ pub fn turned_digits() -> TrustedSnapshot {
 /// Asks a server over `client` so many times, some of it refused, and tells what was true; holds each answer against the server in
 /// memory, which draws the same random numbers.
 pub fn converse(
-    client: &UdpSocket,
+    mut client: impl Transport,
     in_memory: &mut Server,
     draws: &mut ChaCha8Rng,
     times: usize,
     what: &str,
 ) {
     let (mut expected, mut reply) = ([0; MESSAGE_BYTES], [0; MAX_DATAGRAM_BYTES]);
+    client.wait_at_most(Some(PATIENCE)).unwrap();
     for n in 0..times {
         let asked = request((n % 2) as u8, n as u64, &inputs(n % INPUTS));
         // One that is refused takes a random number, too.
         let broken = &asked[..n % 40];
-        client.send(broken).unwrap();
+        assert!(client.send(broken).unwrap(), "{what}: request {n}");
         assert!(!in_memory.handle(broken, draws.next_u32(), &mut expected));
-        client.send(&asked).unwrap();
+        assert!(client.send(&asked).unwrap(), "{what}: request {n}");
         assert!(in_memory.handle(&asked, draws.next_u32(), &mut expected));
-        let received = client.recv(&mut reply);
-        let length = received.unwrap_or_else(|error| panic!("{what}: request {n}: {error}"));
+        let received = client.receive(&mut reply).unwrap();
+        let length = received.unwrap_or_else(|| panic!("{what}: request {n} stays without reply"));
         assert_eq!(reply[..length], expected, "{what}: request {n}");
         let feedback = Reply::parse(&expected).unwrap().feedback((n % INPUTS) as u8);
         client.send(&feedback).unwrap();
@@ -135,7 +139,7 @@ pub fn converse(
     // A last question, so that the last feedback was heard.
     let last = request(0, 0, &inputs(0));
     client.send(&last).unwrap();
-    client.recv(&mut reply).unwrap();
+    assert!(client.receive(&mut reply).unwrap().is_some(), "{what}: the last request stays without reply");
     in_memory.handle(&last, draws.next_u32(), &mut expected);
 }
 
