@@ -286,6 +286,18 @@ fn corpora_are_small_and_of_targets_that_are_counted() {
     }
 }
 
+/// A skip that scrolls by among hours of output is not said.
+#[test]
+fn what_targets_skip_is_in_their_summaries() {
+    for target in ["checks", "attack", "nightly"] {
+        let script = fs::read_to_string(root().join(".ci").join(target)).unwrap();
+        assert!(script.contains("\n.ci/summary \"$CCPLANE_TEST_LOG\" || "), "{target} sums up");
+        for line in script.lines().filter(|line| line.contains("echo \"SKIPPED: ")) {
+            assert!(line.contains("| tee -a \"$CCPLANE_TEST_LOG\""), "{target}: {line}");
+        }
+    }
+}
+
 /// The runner captures what passing tests print, and counts ignored tests without a reason.
 #[test]
 fn no_test_skips_but_by_saying_so() {
