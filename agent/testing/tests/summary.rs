@@ -1,7 +1,7 @@
 //! A skip or a miss of a test that passes is in the summary of `make test`, and fails it in CI.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -126,11 +126,15 @@ fn a_log_that_is_not_there_is_no_clean_run() {
 
 /// Rust files below a folder, but for build products.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    files(folder, "rs", found);
+}
+
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files(&path, ending, found);
+        } else if path.extension().is_some_and(|extension| extension == ending) {
             found.push(path);
         }
     }
@@ -168,10 +172,16 @@ fn other_targets() -> String {
 
 /// A script that stands in for a command, and the search path that finds it.
 fn stand_in(command: &str, script: &str) -> (tempfile::TempDir, String) {
+    stand_ins(&[(command, script)])
+}
+
+fn stand_ins(commands: &[(&str, &str)]) -> (tempfile::TempDir, String) {
     let bin = tempfile::tempdir().unwrap();
-    let file = bin.path().join(command);
-    fs::write(&file, script).unwrap();
-    fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    for (command, script) in commands {
+        let file = bin.path().join(command);
+        fs::write(&file, script).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    }
     let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
     (bin, path)
 }
@@ -209,6 +219,83 @@ fn sequences_are_fuzzed_by_name_only() {
     assert!(sequences.len() >= 4 && !all.iter().any(|test| sequences.contains(test)), "{all:?}");
     let of_control = listed("control-sequences ccplane-");
     assert_eq!(asked(&["control-sequences", "wire-v1"]), [of_v1, of_control].concat());
+}
+
+/// The name of the package that a file belongs to.
+fn package_of(file: &Path) -> String {
+    let manifest = file.ancestors().map(|folder| folder.join("Cargo.toml")).find(|at| at.exists()).unwrap();
+    let text = fs::read_to_string(manifest).unwrap();
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    name.unwrap().to_owned()
+}
+
+/// Rust files outside of this crate, with their text.
+fn texts() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    files.retain(|path| !path.starts_with(root().join("agent/testing")));
+    files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn each_package_with_targets_of_random_bytes_is_fuzzed_for_a_time() {
+    let cargo = "#!/bin/sh\nwhile [ \"$1\" != -p ]; do shift; done\necho \"package: $2\"\n";
+    let (_bin, path) = stand_ins(&[("cargo", cargo), ("pkg-config", "#!/bin/sh\n")]);
+    let (passed, text) = run(Command::new(root().join(".ci/fuzz")).arg("1").env("PATH", &path));
+    assert!(passed, "{text}");
+    let fuzzed: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("package: ")).collect();
+    let mut packages = BTreeSet::new();
+    for (file, text) in texts() {
+        if text.contains("bolero::check!") {
+            packages.insert(package_of(&file));
+        }
+    }
+    assert!(packages.len() > 10, "{packages:?}");
+    let missing: Vec<_> = packages.iter().filter(|package| !fuzzed.contains(package.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?} of {packages:?}");
+}
+
+/// A target finds its corpus by its name: where they differ it begins with none, and nobody notices.
+#[test]
+fn corpora_are_small_and_of_targets_that_are_counted() {
+    const MAX_INPUTS: usize = 48;
+    const MAX_BYTES: usize = 128 << 10;
+    let script = fs::read_to_string(root().join(".ci/fuzz")).unwrap();
+    let is_listed = |line: &&str| line.split(' ').nth(1).is_some_and(|word| word.starts_with("ccplane-"));
+    let listed: BTreeSet<&str> =
+        script.lines().filter(is_listed).filter_map(|line| line.split(' ').next()).collect();
+    let mut targets = BTreeSet::new();
+    for (_, text) in texts() {
+        let names = text.split("Fuzz::new(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        targets.extend(names.map(str::to_owned));
+    }
+    assert!(targets.iter().map(String::as_str).eq(listed.iter().copied()), "{targets:?}, counted {listed:?}");
+    let mut corpora = Vec::new();
+    files(&root(), "hex", &mut corpora);
+    assert!(corpora.len() > 10, "{corpora:?}");
+    for file in corpora {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let (inputs, bytes) = (text.lines().count(), text.len());
+        assert!(targets.contains(name), "{}: no target has that name", file.display());
+        assert!(
+            inputs <= MAX_INPUTS && bytes <= MAX_BYTES,
+            "{}: {inputs} inputs, {bytes} bytes",
+            file.display()
+        );
+    }
+}
+
+/// A skip that scrolls by among hours of output is not said.
+#[test]
+fn what_targets_skip_is_in_their_summaries() {
+    for target in ["checks", "attack", "nightly"] {
+        let script = fs::read_to_string(root().join(".ci").join(target)).unwrap();
+        assert!(script.contains("\n.ci/summary \"$CCPLANE_TEST_LOG\" || "), "{target} sums up");
+        for line in script.lines().filter(|line| line.contains("echo \"SKIPPED: ")) {
+            assert!(line.contains("| tee -a \"$CCPLANE_TEST_LOG\""), "{target}: {line}");
+        }
+    }
 }
 
 /// The runner captures what passing tests print, and counts ignored tests without a reason.

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ccplane_files::{Bound, ReadError};
 use serde::Serialize;
 
 use crate::machine::Machine;
+
+/// The size limit of a recorded answer.
+const RECORDED: Bound = Bound { what: "an answer of ethtool's", bytes: 64 << 10 };
 
 /// A group of settings that ethtool shows and changes together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -117,7 +122,7 @@ impl Group {
 pub(crate) fn values(machine: &Machine, interface: &str, group: Group) -> Result<Values, EthtoolError> {
     let flag = group.show();
     let text = match machine.recorded_ethtool(interface, flag) {
-        Some(file) => std::fs::read_to_string(file).map_err(EthtoolError::Run)?,
+        Some(file) => recorded(&file)?,
         None => run(interface, flag, &[])?,
     };
     Ok(parse(group, &text))
@@ -138,13 +143,22 @@ pub(crate) fn change(
         return run(interface, group.change(), &[name, value]).map(drop);
     };
     let shown = group.names().iter().find(|(n, _)| *n == name).map_or(name, |(_, shown)| shown);
-    let text = std::fs::read_to_string(&file).map_err(EthtoolError::Run)?;
+    let text = recorded(&file)?;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The values in force come after the largest ones.
     if let Some(line) = lines.iter_mut().rev().find(|line| line.trim().starts_with(&format!("{shown}:"))) {
         *line = format!("{shown}: {value}");
     }
     std::fs::write(file, lines.join("\n") + "\n").map_err(EthtoolError::Run)
+}
+
+fn recorded(file: &Path) -> Result<String, EthtoolError> {
+    ccplane_files::read_text(file, RECORDED).map_err(|error| {
+        EthtoolError::Run(match error {
+            ReadError::Unreadable { source, .. } => source,
+            error => io::Error::other(error.reason()),
+        })
+    })
 }
 
 fn run(interface: &str, flag: &'static str, more: &[&str]) -> Result<String, EthtoolError> {
@@ -217,6 +231,22 @@ mod tests {
         let values = parse(Group::Offload, text);
         assert_eq!(pairs(&values.current), [("gro", "on"), ("lro", "off"), ("rx", "on")]);
         assert_eq!(values.fixed, ["rx", "lro"]);
+    }
+
+    #[test]
+    fn recorded_answers_are_read_within_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine::recorded(folder.path());
+        let file = machine.recorded_ethtool("eth0", Group::Ring.show()).unwrap();
+        std::fs::create_dir(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "RX:\t\t512\n").unwrap();
+        assert_eq!(pairs(&values(&machine, "eth0", Group::Ring).unwrap().current), [("rx", "512")]);
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(RECORDED.bytes + 1).unwrap();
+        let read = values(&machine, "eth0", Group::Ring).map(drop);
+        for refused in [read, change(&machine, "eth0", Group::Ring, "rx", "256")] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("more than 65536 bytes, the most that an answer"), "{said}");
+        }
     }
 
     #[test]

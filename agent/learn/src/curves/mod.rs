@@ -7,9 +7,12 @@ pub use terminal::ProgressLine;
 use crate::{Evaluation, Observer, Policy, Update};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Instant;
+
+/// The longest line that is read when a training goes on, bytes: an evaluation has a number for each of its episodes.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// Returns the numbers of an update with their names on the curves.
 fn scalars(update: &Update) -> [(&'static str, f32); 11] {
@@ -54,7 +57,11 @@ impl JsonLines {
         let file = File::options().create(true).read(true).append(true).open(path)?;
         let mut lines = BufReader::new(&file);
         let (mut kept, mut line) = (0, Vec::new());
-        while lines.read_until(b'\n', &mut line)? > 0 && step(&line).is_some_and(|step| step <= steps) {
+        loop {
+            let read = lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
+            if read == 0 || step(&line).is_none_or(|step| step > steps) {
+                break;
+            }
             kept += line.len() as u64;
             line.clear();
         }
@@ -111,5 +118,21 @@ impl Observer for Vec<Box<dyn Observer>> {
 
     fn stopped(&mut self) -> bool {
         self.iter_mut().any(|observer| observer.stopped())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_ends_what_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("curves.jsonl");
+        let first = "{\"step\":1}\n";
+        let endless = "x".repeat(MAX_LINE_BYTES as usize);
+        std::fs::write(&path, format!("{first}{{\"step\":2,\"x\":\"{endless}\"}}\n")).unwrap();
+        drop(JsonLines::resume(&path, u64::MAX).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
     }
 }

@@ -111,9 +111,18 @@ pub(crate) struct PredictServeArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
 
-    /// Serve only snapshots that are signed by the key in this file; may be given again.
+    /// Serve only snapshots that are signed by the key in this file, and refuse those that are older than one that was taken; may be
+    /// given again.
     #[arg(long, value_name = "KEY")]
     pub(crate) signed_by: Vec<PathBuf>,
+
+    /// Remember in this folder, of this user's alone, which signed snapshots were taken. Left out: where the agent does.
+    #[arg(long, value_name = "FOLDER", requires = "signed_by")]
+    pub(crate) state: Option<PathBuf>,
+
+    /// Serve also snapshots whose signature has expired, or which are older than one that was taken.
+    #[arg(long, requires = "signed_by")]
+    pub(crate) allow_older: bool,
 
     /// Print what happens as JSON, one object a line.
     #[arg(long)]

@@ -218,6 +218,33 @@ fn predictors_that_are_written_to_the_folder_are_served_at_once() {
 }
 
 #[test]
+fn a_signed_predictor_that_is_older_than_one_served_before_is_refused() {
+    let (folder, place) = (predictors(), tempfile::tempdir().unwrap());
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (key, public, state) = (at("key"), at("key.pub"), at("state"));
+    assert!(ccplane(&["snapshot", "keygen", &key]).status.success());
+    let sign = |name: &str, sequence: &str| {
+        let file = folder.path().join(format!("{name}.snapshot"));
+        let file = file.to_str().unwrap();
+        let signed = ccplane(&["snapshot", "sign", file, "--key", &key, "--sequence", sequence]);
+        assert!(signed.status.success(), "{}", stderr(&signed));
+    };
+    NAMES.iter().for_each(|name| sign(name, "5"));
+    let flags = ["--wire", "socket", "--signed-by", &public, "--state", &state];
+    let serving = Serving::start(folder.path(), &flags);
+    sign("adam-1", "4");
+    let refused = serving.line("refused");
+    let why = refused["why"].as_str().unwrap();
+    assert!(why.contains("adam-1.snapshot") && why.contains("sequence number is 4"), "{why}");
+    serving.stop();
+    let again = ["predict", "serve", folder.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let again = ccplane(&[&again[..], &flags].concat());
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr(&again).contains("--allow-older"), "{}", stderr(&again));
+    Serving::start(folder.path(), &[&flags[..], &["--allow-older"]].concat()).stop();
+}
+
+#[test]
 fn benches_and_wrong_input_are_said_in_words() {
     let folder = predictors();
     let serving = Serving::start(folder.path(), &[]);

@@ -1,10 +1,10 @@
 //! A folder of predictors, and what becomes of it while a server runs.
 
 use super::PredictError;
-use crate::commands::snapshot::{now_s, read_file};
+use crate::commands::snapshot::read_file;
 use ccplane_agent::failure::Failure;
+use ccplane_agent::sequences::Admissions;
 use ccplane_predict::{Portfolio, PortfolioError};
-use ccplane_snapshot::{Admission, Trust};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,8 @@ const MAX_FILES: usize = 1024;
 /// A folder of predictors.
 pub(super) struct Folder {
     path: PathBuf,
-    trust: Trust,
+    admissions: Admissions,
+    allow_older: bool,
     /// The files as they were when they were read last.
     seen: Vec<Seen>,
 }
@@ -34,21 +35,20 @@ struct Seen {
 }
 
 impl Folder {
-    /// Names a folder of snapshots by signers that are trusted.
-    pub(super) fn new(path: &Path, trust: Trust) -> Folder {
-        Folder { path: path.to_owned(), trust, seen: Vec::new() }
+    /// Names a folder of snapshots by signers that are trusted, older ones too where `allow_older` is set.
+    pub(super) fn new(path: &Path, admissions: Admissions, allow_older: bool) -> Folder {
+        Folder { path: path.to_owned(), admissions, allow_older, seen: Vec::new() }
     }
 
     /// Reads all predictors, in the order of their names.
     pub(super) fn read(&mut self) -> Result<Arc<Portfolio>, Failure> {
         self.seen = self.scan()?;
-        let admission = Admission { now_s: now_s(), ..Admission::default() };
         let one = |seen: &Seen| {
             let path = self.path.join(format!("{}.{ENDING}", seen.name));
             let (_, snapshot) = read_file(&path).map_err(Failure::input)?;
             let wrong = |source| PredictError::Untrusted { path: path.clone(), source };
-            let admitted = self.trust.admit(snapshot, &admission).map_err(|e| Failure::input(wrong(e)))?;
-            Ok((seen.name.clone(), admitted))
+            let admitted = self.admissions.admit(snapshot, self.allow_older);
+            Ok((seen.name.clone(), admitted.map_err(|e| Failure::input(wrong(e)))?))
         };
         let networks: Result<Vec<_>, Failure> = self.seen.iter().map(one).collect();
         let wrong = |source: PortfolioError| {

@@ -7,10 +7,10 @@ mod train;
 
 use crate::cli::{PredictCommand, PredictImages};
 use ccplane_agent::failure::Failure;
+use ccplane_agent::sequences::RefusedSnapshot;
 use ccplane_files::Bound;
 use ccplane_predict::data::{DataError, Images, MAX_IDX_BYTES};
 use ccplane_predict::{PortfolioError, ServerError};
-use ccplane_snapshot::SnapshotError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ enum PredictError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
-    Untrusted { path: PathBuf, source: SnapshotError },
+    Untrusted { path: PathBuf, source: RefusedSnapshot },
     #[error("listen on {at}: {source}")]
     Listen { at: SocketAddr, source: io::Error },
     #[error("{server}: {source}")]

@@ -9,6 +9,7 @@ use crate::commands::snapshot::verifying_key;
 use crate::commands::{print, print_json};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::owned;
+use ccplane_agent::sequences::Admissions;
 #[cfg(feature = "dpdk")]
 use ccplane_predict::wire;
 use ccplane_predict::xsk::Xsk;
@@ -72,7 +73,8 @@ pub(super) fn serve(args: &PredictServeArgs) -> Result<(), Failure> {
     let keys: Result<Vec<VerifyingKey>, _> = args.signed_by.iter().map(|path| verifying_key(path)).collect();
     let keys = keys.map_err(Failure::input)?;
     let trust = if keys.is_empty() { Trust::Any } else { Trust::SignedBy(keys) };
-    let mut folder = Folder::new(&args.folder, trust);
+    let admissions = Admissions::open(trust, args.state.as_deref()).map_err(Failure::input)?;
+    let mut folder = Folder::new(&args.folder, admissions, args.allow_older);
     let portfolio = folder.read()?;
     let kept = args.keep.as_deref().map(owned::Folder::open).transpose().map_err(Failure::input)?;
     let state = kept.as_ref().map(read_state).transpose()?.flatten();
