@@ -387,19 +387,14 @@ impl Datapath for PacketsDatapath {
         }
     }
 
-    fn ensure_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<bool, DatapathError> {
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
         self.programs.get(uid)?;
         let known = self.book.known(&self.memory, flow)?;
-        if self.memory.table.uid(flow) == Some(uid) {
+        let runs = self.memory.table.uid(flow) == Some(uid);
+        if runs {
             known.program = Some(uid);
-            return Ok(false);
         }
-        self.set_program(flow, uid, fields).map(|()| true)
+        Ok(runs)
     }
 
     fn clear_first(&mut self, hook: Hook) {
