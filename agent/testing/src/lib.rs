@@ -28,6 +28,17 @@ pub fn skipped(check: &str, why: impl Display) {
     say(&format!("SKIPPED: {check}: {why}"));
 }
 
+/// Says that a check could not run here where something that it needs is missing; returns whether that is so.
+#[must_use]
+pub fn lacks(check: &str, missing: Option<impl Display>) -> bool {
+    missing.inspect(|missing| skipped(check, missing)).is_some()
+}
+
+/// Returns what a check needs, or says that it could not run here.
+pub fn found<T>(check: &str, needed: Result<T, impl Display>) -> Option<T> {
+    needed.inspect_err(|missing| skipped(check, missing)).ok()
+}
+
 /// Says that one try of a check did not hold, with what was measured.
 pub fn missed(check: &str, miss: u32, tries: u32, measured: impl Display) {
     say(&format!("MISSED: {check}: try {miss} of {tries}: {measured}"));

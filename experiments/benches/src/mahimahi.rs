@@ -78,9 +78,7 @@ impl Mahimahi {
     /// # Errors
     /// It is not there, or this user may not make namespaces.
     pub fn find() -> Result<Mahimahi, BenchError> {
-        if !ccplane_emulator::netns::available() {
-            return Err(BenchError::Missing("network namespaces need root".into()));
-        }
+        crate::error::check_namespaces()?;
         let own = context("find the running program", std::env::current_exe())?;
         let run = own.ancestors().map(|dir| dir.join(RUN)).find(|path| path.is_file());
         let missing =
@@ -335,13 +333,8 @@ mod tests {
 
     #[test]
     fn a_server_that_is_killed_leaves_no_process() {
-        let mahimahi = match Mahimahi::find() {
-            Ok(mahimahi) => mahimahi,
-            Err(missing) => {
-                ccplane_testing::skipped("a_server_that_is_killed_leaves_no_process", missing);
-                return;
-            }
-        };
+        let check = "a_server_that_is_killed_leaves_no_process";
+        let Some(mahimahi) = ccplane_testing::found(check, Mahimahi::find()) else { return };
         let base = Namespace::anonymous().unwrap();
         let network = base.run(|| network_of("thread-self")).unwrap().unwrap();
         let mut server = mahimahi.command(&["iperf3", "-s"]);
