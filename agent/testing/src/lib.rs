@@ -8,8 +8,10 @@ pub mod document;
 pub mod fuzz;
 pub mod guest;
 pub mod killed;
+mod process;
 mod wait;
 
+pub use process::Ended;
 pub use wait::{PATIENCE, wait_for, wait_until, wait_within};
 
 use std::fmt::Display;

@@ -15,7 +15,7 @@ use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::echo::Echo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, alone_at, lacks, skipped, within_tries};
+use ccplane_testing::{Ended, Mishap, STALL, WATCHED, alone_at, lacks, skipped, within_tries};
 use common::{Agent, Home, MSS, ccplane, wait_for};
 
 /// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it.
@@ -656,14 +656,4 @@ fn uses(test: &str, agent: &Path, own: &Path) {
             Err(format!("{share:.2} of the link: {ran}"))
         }
     });
-}
-
-/// A process that is killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
