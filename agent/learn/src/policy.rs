@@ -113,6 +113,18 @@ impl Policy {
         &self.spec
     }
 
+    /// Returns the provenance of a snapshot that is made of the policy by the command that made the policy.
+    pub fn snapshot_provenance(&self) -> ccplane_snapshot::Provenance {
+        ccplane_snapshot::Provenance {
+            algorithm: self.spec.algorithm().to_owned(),
+            seed: self.provenance.seed,
+            steps: self.provenance.steps,
+            command: self.provenance.command.clone(),
+            parent: None,
+            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+
     /// The same with other numbers.
     ///
     /// # Errors

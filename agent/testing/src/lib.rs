@@ -8,8 +8,10 @@ pub mod document;
 pub mod fuzz;
 pub mod guest;
 pub mod killed;
+mod process;
 mod wait;
 
+pub use process::Ended;
 pub use wait::{PATIENCE, wait_for, wait_until, wait_within};
 
 use std::fmt::Display;
@@ -26,6 +28,17 @@ pub const ATTACK: &str = "CCPLANE_ATTACK";
 /// Says that a check could not run here.
 pub fn skipped(check: &str, why: impl Display) {
     say(&format!("SKIPPED: {check}: {why}"));
+}
+
+/// Says that a check could not run here where something that it needs is missing; returns whether that is so.
+#[must_use]
+pub fn lacks(check: &str, missing: Option<impl Display>) -> bool {
+    missing.inspect(|missing| skipped(check, missing)).is_some()
+}
+
+/// Returns what a check needs, or says that it could not run here.
+pub fn found<T>(check: &str, needed: Result<T, impl Display>) -> Option<T> {
+    needed.inspect_err(|missing| skipped(check, missing)).ok()
 }
 
 /// Says that one try of a check did not hold, with what was measured.

@@ -81,6 +81,9 @@ impl<T: Forward> Datapath for T {
     fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         self.inner_mut().set_first(uid, fields)
     }
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
+        self.inner_mut().is_running(flow, uid)
+    }
     fn ensure_program(
         &mut self,
         flow: FlowId,
@@ -148,7 +151,7 @@ mod tests {
     struct Starting {
         fake: FakeDatapath,
         first: Vec<ProgramUid>,
-        ensured: Vec<ProgramUid>,
+        asked: Vec<ProgramUid>,
         cleared: Vec<Hook>,
     }
 
@@ -177,14 +180,9 @@ mod tests {
             self.first.push(uid);
             Ok(())
         }
-        fn ensure_program(
-            &mut self,
-            _: FlowId,
-            uid: ProgramUid,
-            _: &[(Field, i64)],
-        ) -> Result<bool, DatapathError> {
-            self.ensured.push(uid);
-            Ok(!self.first.contains(&uid))
+        fn is_running(&mut self, _: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
+            self.asked.push(uid);
+            Ok(self.first.contains(&uid))
         }
         fn clear_first(&mut self, hook: Hook) {
             self.cleared.push(hook);
@@ -242,9 +240,9 @@ mod tests {
         noting.clear_first(Hook::Send);
         noting.heartbeat();
         assert_eq!((noting.requested(FLOW), noting.capabilities().hooks), (Some("cubic"), ON_ACKS));
-        let Starting { fake, first, ensured, cleared } = &noting.inner;
-        assert_eq!((&first[..], &ensured[..], &cleared[..]), (&[UID][..], &[UID; 2][..], &[Hook::Send][..]));
-        assert_eq!((fake.heartbeats, fake.changes.len()), (1, 2));
+        let Starting { fake, first, asked, cleared } = &noting.inner;
+        assert_eq!((&first[..], &asked[..], &cleared[..]), (&[UID][..], &[UID; 2][..], &[Hook::Send][..]));
+        assert_eq!((fake.heartbeats, fake.changes.len()), (1, 3));
         assert_eq!((noting.flows().len(), noting.poll(8, &mut Vec::new())), (1, 1));
     }
 }

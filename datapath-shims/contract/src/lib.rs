@@ -344,8 +344,17 @@ pub trait Datapath {
         Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() })
     }
 
-    /// Sets a program as [`Datapath::set_program`] does, unless the flow runs `uid` already, as one that
-    /// it started with may. Returns whether it had to be set.
+    /// Whether the flow runs the program already, as one that it started with may.
+    ///
+    /// # Errors
+    /// `NoProgram`, `NoFlow`.
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
+        let _ = (flow, uid);
+        Ok(false)
+    }
+
+    /// Sets a program as [`Datapath::set_program`] does, unless [the flow runs it already](Datapath::is_running). Returns
+    /// whether it had to be set.
     ///
     /// # Errors
     /// As [`Datapath::set_program`].
@@ -355,6 +364,9 @@ pub trait Datapath {
         uid: ProgramUid,
         fields: &[(Field, i64)],
     ) -> Result<bool, DatapathError> {
+        if self.is_running(flow, uid)? {
+            return Ok(false);
+        }
         self.set_program(flow, uid, fields).map(|()| true)
     }
 

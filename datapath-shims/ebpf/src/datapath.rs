@@ -17,7 +17,7 @@ use crate::attachment::Attachment;
 use crate::book::{Book, Instance};
 use crate::btf::Btf;
 use crate::codegen::{self, Compiled};
-use crate::error::{EbpfError, os};
+use crate::error::{EbpfError, os, os_error};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, ctl};
@@ -301,10 +301,6 @@ impl Drop for EbpfDatapath {
     }
 }
 
-fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
-    DatapathError::Os { what: what.into(), errno: e.kind() }
-}
-
 impl Shim for EbpfDatapath {
     type Loaded = Loaded;
 
@@ -314,7 +310,7 @@ impl Shim for EbpfDatapath {
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let slot = self.free_slot()?;
-        let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
+        let instance = self.memory.next_instance();
         let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
         let shapes = self.policies.shapes(self.maps.fds().policy);
         let compiled = codegen::compile(program, instance, &host, &shapes)
@@ -343,14 +339,7 @@ impl Shim for EbpfDatapath {
 
 impl Datapath for EbpfDatapath {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            kind: "ebpf",
-            max_programs: MAX_PROGRAMS,
-            max_flows: self.memory.table.records() as usize,
-            policy: true,
-            full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
-        }
+        self.memory.capabilities("ebpf", ccplane_contract::ON_ACKS)
     }
 
     ccplane_contract::program_commands!();

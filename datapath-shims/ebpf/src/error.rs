@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::btf::BtfError;
+use ccplane_contract::DatapathError;
 use ccplane_nn_codegen::asm::AsmError;
 
 /// Reasons why the datapath could not be attached, read or removed.
@@ -63,6 +64,11 @@ pub enum EbpfError {
         what: String,
         source: std::io::Error,
     },
+}
+
+/// The datapath's error of a system call that failed.
+pub(crate) fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
+    DatapathError::Os { what: what.into(), errno: e.kind() }
 }
 
 /// Adds the operation to an I/O error.

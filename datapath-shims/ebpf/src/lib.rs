@@ -50,5 +50,5 @@ pub use error::EbpfError;
 pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
 pub use options::{MAX_FLOWS, MAX_NAME, MAX_REQUESTS, Options, is_name};
-pub use outside::{Check, CleanReport, View, checks, clean, clean_all, read_flows};
+pub use outside::{Check, CleanReport, View, checks, clean, clean_all, missing, read_flows};
 pub use waiting::KernelEvents;

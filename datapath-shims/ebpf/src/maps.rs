@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
+use ccplane_contract::Capabilities;
+use ccplane_program::ir::Hook;
+
 use crate::error::{EbpfError, os};
 use crate::kernel::Maps;
 use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, policy, rec};
@@ -117,6 +120,23 @@ impl Memory {
         let bytes = (max_flows as usize * maps.record_bytes as usize).next_multiple_of(page).max(page);
         let flows = os("map the flow table", Shared::new(&maps.flows, 0, bytes, writable))?;
         Ok(Memory { ctl, table: Table::new(flows, max_flows, maps.record_bytes) })
+    }
+
+    /// Returns the abilities of a datapath of this kind that runs programs of these hooks.
+    pub fn capabilities(&self, kind: &'static str, hooks: &'static [Hook]) -> Capabilities {
+        Capabilities {
+            kind,
+            max_programs: MAX_PROGRAMS,
+            max_flows: self.table.records() as usize,
+            policy: true,
+            full_language: true,
+            hooks,
+        }
+    }
+
+    /// Takes the number of the next program that is loaded.
+    pub fn next_instance(&self) -> u32 {
+        self.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1
     }
 
     /// Returns the time for which the agent has been silent.

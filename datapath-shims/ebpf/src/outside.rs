@@ -107,6 +107,12 @@ pub struct Check {
     pub remedy: &'static str,
 }
 
+/// Returns the first requirement that this machine does not meet, and the state observed.
+pub fn missing() -> Option<String> {
+    let missing = checks().into_iter().find(|check| !check.ok)?;
+    Some(format!("{}: {}", missing.what, missing.found))
+}
+
 /// Checks requirement by requirement whether this machine can run the datapath.
 pub fn checks() -> Vec<Check> {
     let check = |what, result: Result<String, String>, remedy| match result {

@@ -61,10 +61,7 @@ impl Executor for EngineExecutor {
 /// Runs a script whose programs decide about a flow's start: what it stages is what flows start with.
 fn run_start(script: &Script) -> Result<Vec<Observation>, ExecutorError> {
     let (core, mut handle) = ends(Some(PacketsConfig::default()));
-    script.slots.iter().try_for_each(|(slot, shape)| handle.define_slot(*slot, shape))?;
-    for (program, uid) in script.programs.iter().zip(0..) {
-        handle.install(ProgramUid(uid), program)?;
-    }
+    script.install(&mut handle)?;
     let (mut first, mut staged) = (ProgramUid(0), vec![(Field::Cwnd, script.cwnd_bytes)]);
     let mut seen = Vec::new();
     for step in &script.steps {
@@ -75,11 +72,7 @@ fn run_start(script: &Script) -> Result<Vec<Observation>, ExecutorError> {
                 staged.retain(|(field, _)| !matches!(field, Field::Reg(_)));
                 staged.extend_from_slice(fields);
             }
-            Step::Push { slot, image, part } => {
-                let image =
-                    script.images.get(*image).ok_or("the script names an image that it does not hold")?;
-                handle.push(*slot, image, *part)?;
-            }
+            Step::Push { slot, image, part } => handle.push(*slot, script.image(*image)?, *part)?,
             Step::Promote(slot) => handle.promote(*slot)?,
             Step::Rollback(slot) => handle.rollback(*slot)?,
             Step::Decide(prims) if seen.is_empty() => {

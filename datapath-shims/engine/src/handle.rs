@@ -122,16 +122,8 @@ impl Datapath for Handle {
         Ok(())
     }
 
-    fn ensure_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<bool, DatapathError> {
-        if self.core.config.packets.is_some() && self.program_of(flow)? == Some(uid) {
-            return Ok(false);
-        }
-        self.set_program(flow, uid, fields).map(|()| true)
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
+        Ok(self.core.config.packets.is_some() && self.program_of(flow)? == Some(uid))
     }
 
     fn clear_first(&mut self, hook: Hook) {

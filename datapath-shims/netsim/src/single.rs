@@ -5,6 +5,8 @@ use crate::packet::FlowIndex;
 
 /// Bits of an event of its own below those that say its kind.
 const SINGLE_BITS: u32 = 56;
+/// The bits of an event of its own.
+const SINGLE_MASK: u64 = (1 << SINGLE_BITS) - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Single {
@@ -27,14 +29,14 @@ impl Packed for Single {
             Single::Enter(place) => (1, u64::from(place)),
             Single::Timer { flow, timer } => (2, u64::from(timer) << u32::BITS | u64::from(flow)),
             Single::Cross(source) => (3, u64::from(source)),
-            Single::Wake(token) => (4, token & ((1 << SINGLE_BITS) - 1)),
+            Single::Wake(token) => (4, token & SINGLE_MASK),
         };
         kind << SINGLE_BITS | rest
     }
 
     #[inline]
     fn unpack(bits: u64) -> Single {
-        let rest = bits & ((1 << SINGLE_BITS) - 1);
+        let rest = bits & SINGLE_MASK;
         match bits >> SINGLE_BITS {
             0 => Single::ServeLink(rest as u8),
             1 => Single::Enter(rest as u32),

@@ -47,11 +47,7 @@ impl Executor for SimExecutor {
                     check_fields(Some(program.program()), fields)?;
                     flow.staged.stage_program(program, fields);
                 }
-                Step::Push { slot, image, part } => {
-                    let image =
-                        script.images.get(*image).ok_or("the script names an image that it does not hold")?;
-                    slots.push(*slot, image, *part)?;
-                }
+                Step::Push { slot, image, part } => slots.push(*slot, script.image(*image)?, *part)?,
                 Step::Promote(slot) => slots.promote(*slot)?,
                 Step::Rollback(slot) => slots.rollback(*slot)?,
                 Step::SegmentSize { mss_bytes } => flow.mss_bytes = *mss_bytes,

@@ -163,9 +163,7 @@ struct Live<'a> {
 
 /// Flows over a veth pair, steered by one after the other of [`DISPATCHED`].
 fn live() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let (program, mut fields) = reno()?;
     let baseline = Stream::new(steer::source(&RENO), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
     // The window stays the flow's own.

@@ -43,9 +43,7 @@ const SID: u32 = 1;
 
 /// Measures a portus agent's flow over our kernel datapath and over stock libccp, then the time from a report to its update.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let mut figures = link()?;
     figures.extend(latency()?);
     Ok(figures)

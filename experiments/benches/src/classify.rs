@@ -59,9 +59,7 @@ const IDLE: &str = "(hook send) (def (Report (a 0) (b 0) (c 0)))
 
 /// Measures `classify.tc`: packets, decisions, throughput.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let ends = [Namespace::anonymous()?, Namespace::anonymous()?];
     veth::connect(&ends[0], &ends[1])?;
     let mut figures = packets(&ends)?;

@@ -46,9 +46,7 @@ pub(crate) struct ShellPath {
 impl ShellPath {
     /// Starts `ccplane` with these words in a namespace of its own.
     pub(crate) fn start(words: &[&str]) -> Result<ShellPath, BenchError> {
-        if !ccplane_emulator::netns::available() {
-            return Err(BenchError::Missing("network namespaces need root".into()));
-        }
+        crate::error::check_namespaces()?;
         let outside = Namespace::anonymous()?;
         let mut command = Command::new(context("find this program", std::env::current_exe())?);
         command.args(words).args(["--", "sh", "-c", COMMAND]).stdin(Stdio::null()).stdout(Stdio::piped());

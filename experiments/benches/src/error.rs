@@ -41,6 +41,14 @@ pub(crate) fn context<T>(what: &'static str, r: std::io::Result<T>) -> Result<T,
     r.map_err(|source| BenchError::Os { what, source })
 }
 
+/// Checks that namespaces can be made, which benchmarks over links of their own need.
+pub(crate) fn check_namespaces() -> Result<(), BenchError> {
+    if ccplane_emulator::netns::available() {
+        return Ok(());
+    }
+    Err(BenchError::Missing("network namespaces need root".into()))
+}
+
 /// Says which rows a benchmark goes on without, and what they lack.
 pub(crate) fn tell_lack(bench: &str, rows: &str, lack: impl std::fmt::Display) {
     eprintln!("ccplane: {bench}: no figures `{rows}`: {lack}");

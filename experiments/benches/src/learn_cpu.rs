@@ -94,9 +94,7 @@ impl Agent {
 
 /// Measures `agent.learn.cpu`: the processor time of the learner beside live flows.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let shipped = ccplane_algs::all().into_iter().find(|a| a.name() == ALGORITHM);
     if !shipped.is_some_and(|a| a.learns()) {
         return Err(BenchError::Missing(format!("{ALGORITHM} ships without a policy")));

@@ -15,6 +15,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_files::is_listening;
 use ccplane_traces::log::{Figures, LinkLog};
 
+use crate::agent::Process;
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
 use crate::oracle;
@@ -78,9 +79,7 @@ impl Mahimahi {
     /// # Errors
     /// It is not there, or this user may not make namespaces.
     pub fn find() -> Result<Mahimahi, BenchError> {
-        if !ccplane_emulator::netns::available() {
-            return Err(BenchError::Missing("network namespaces need root".into()));
-        }
+        crate::error::check_namespaces()?;
         let own = context("find the running program", std::env::current_exe())?;
         let run = own.ancestors().map(|dir| dir.join(RUN)).find(|path| path.is_file());
         let missing =
@@ -137,7 +136,7 @@ impl Mahimahi {
         // One for each run, in a namespace of its own: what is left of the run before is no longer in the way.
         let base = Namespace::anonymous()?;
         let mut server = self.command(&["iperf3", "-s"]);
-        let _server = Running(spawn(base.enter(&mut server)?)?);
+        let _server = Process(spawn(base.enter(&mut server)?)?);
         wait_for_listener(&base)?;
         let log = dir.join(UPLINK_LOG);
         // Each tool makes its own.
@@ -162,7 +161,7 @@ impl Mahimahi {
             }
         };
         command.args(["sh", "-c", &load]).current_dir(dir);
-        finish(Running(spawn(base.enter(&mut command)?)?), Duration::from_secs(seconds.into()))?;
+        finish(Process(spawn(base.enter(&mut command)?)?), Duration::from_secs(seconds.into()))?;
         let text = context("read the link's log", fs::read_to_string(&log))?;
         if let Some(keep) = keep {
             context("keep the link's log", fs::write(keep, &text))?;
@@ -176,16 +175,6 @@ impl Mahimahi {
         let mut command = Command::new(&self.run);
         command.arg("--here").args(argv);
         command
-    }
-}
-
-/// A process that ends, with what it started, when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -206,7 +195,7 @@ fn spawn(command: &mut Command) -> Result<Child, BenchError> {
     context("start a link", command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn())
 }
 
-fn finish(mut running: Running, sending: Duration) -> Result<(), BenchError> {
+fn finish(mut running: Process, sending: Duration) -> Result<(), BenchError> {
     let deadline = Instant::now() + sending + PATIENCE;
     let status = loop {
         match context("wait for a link", running.0.try_wait())? {
@@ -335,17 +324,12 @@ mod tests {
 
     #[test]
     fn a_server_that_is_killed_leaves_no_process() {
-        let mahimahi = match Mahimahi::find() {
-            Ok(mahimahi) => mahimahi,
-            Err(missing) => {
-                ccplane_testing::skipped("a_server_that_is_killed_leaves_no_process", missing);
-                return;
-            }
-        };
+        let check = "a_server_that_is_killed_leaves_no_process";
+        let Some(mahimahi) = ccplane_testing::found(check, Mahimahi::find()) else { return };
         let base = Namespace::anonymous().unwrap();
         let network = base.run(|| network_of("thread-self")).unwrap().unwrap();
         let mut server = mahimahi.command(&["iperf3", "-s"]);
-        let running = Running(spawn(base.enter(&mut server).unwrap()).unwrap());
+        let running = Process(spawn(base.enter(&mut server).unwrap()).unwrap());
         wait_for_listener(&base).unwrap();
         assert!(!inside(&network).is_empty());
         drop(running);

@@ -48,9 +48,7 @@ fn fifty() -> Result<Program, BenchError> {
 
 /// Measures `push.ebpf.live`: the time from a loaded program to the first ACK of a live flow on it.
 pub fn live() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let (pairs, proof) = steer::attached("p", pushes)?;
     let took_us: Vec<f64> = pairs.iter().map(|(took_us, _)| *took_us).collect();
     let spread = [0.9, 0.99].map(|q| percentile(&took_us, q));

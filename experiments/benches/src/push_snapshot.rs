@@ -102,9 +102,7 @@ fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
 
 /// Measures pushes to a live flow, whole and in parts, and the time from their start to the first ACK that decides by them.
 fn live() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let (PushTimes { whole, signed, load, write, first }, proof) = steer::attached("s", pushes)?;
     let tail = |pairs: &[Pair]| {
         let values: Vec<f64> = pairs.iter().map(|(us, _)| *us).collect();

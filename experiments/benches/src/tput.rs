@@ -18,9 +18,7 @@ const FLOWS: [usize; 2] = [1, 8];
 
 /// Measures `tput.ebpf.reno`: unshaped throughput beside the kernel's Reno.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
     let agent = EmbeddedAgent::start("t", Arc::new(ccplane_algs::RENO))?;

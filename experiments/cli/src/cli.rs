@@ -658,31 +658,25 @@ pub(crate) struct BenchArgs {
     pub(crate) plot: Option<PathBuf>,
 }
 
+/// Parses a number within a range, which an error says.
+fn within(text: &str, what: &str, low: f64, high: f64) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (low..=high).contains(number));
+    number.ok_or_else(|| format!("{what}, {low} to {high}"))
+}
+
 fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(mbit) if (0.001..=1_000_000.0).contains(&mbit) => Ok(mbit),
-        _ => Err("Mb/s, 0.001 to 1000000".to_owned()),
-    }
+    within(text, "Mb/s", 0.001, 1_000_000.0)
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("a share, 0 to 1".to_owned()),
-    }
+    within(text, "a share", 0.0, 1.0)
 }
 
 /// For a trace: a millisecond to a day.
 fn seconds_long(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),
-        _ => Err("seconds, 0.001 to 86400".to_owned()),
-    }
+    within(text, "seconds", 0.001, 86_400.0)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.1..=3600.0).contains(&s) => Ok(s),
-        _ => Err("seconds, 0.1 to 3600".to_owned()),
-    }
+    within(text, "seconds", 0.1, 3600.0)
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use ccplane_emulator::netns::{self, Namespace};
-use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
+use ccplane_testing::{Ended, Mishap, STALL, WATCHED, assert_never_stalled};
 use common::{Home, stderr, taken, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -29,16 +29,6 @@ const SILENCE: Duration = Duration::from_millis(1500);
 /// The time between two samples of the link's bytes.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Killed with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn run(namespace: &Namespace, command: &str) {
     let mut words = command.split(' ');
     let mut run = Command::new(words.next().unwrap());
@@ -49,8 +39,8 @@ fn run(namespace: &Namespace, command: &str) {
 /// A server and a client at the two ends of a cable, and the server's agent.
 struct Scene {
     // The processes before their namespaces.
-    agent: Running,
-    serve: Running,
+    agent: Ended,
+    serve: Ended,
     /// The server's standard output, read until the end of the test: the server ends when nobody reads it.
     said: BufReader<ChildStdout>,
     fingerprint: String,
@@ -97,7 +87,7 @@ impl Scene {
         let port = format!("{kind}:veth0");
         let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", &port];
         let mut serve = home.command(&[&serve[..], &["--address", "10.9.0.2/24"], more].concat());
-        let mut serve = Running(b.enter(serve.stdout(Stdio::piped())).unwrap().spawn().unwrap());
+        let mut serve = Ended(b.enter(serve.stdout(Stdio::piped())).unwrap().spawn().unwrap());
         let (mut said, mut first) = (BufReader::new(serve.0.stdout.take().unwrap()), String::new());
         said.read_line(&mut first).unwrap();
         let first: Value = serde_json::from_str(&first).unwrap();
@@ -107,17 +97,17 @@ impl Scene {
     }
 
     /// Begins to fetch the file.
-    fn get(&self) -> Running {
+    fn get(&self) -> Ended {
         self.get_file("file")
     }
 
-    fn get_file(&self, name: &str) -> Running {
+    fn get_file(&self, name: &str) -> Ended {
         let output = self.home.path("new");
         let get = ["quic", "get", "10.9.0.2:4433", name, "-o", output.to_str().unwrap()];
         let port = ["--port", "af_packet:veth0", "--address", "10.9.0.1/24", "--algorithm", "reno"];
         let get = [&get[..], &["--fingerprint", &self.fingerprint], &port].concat();
         let mut get = self.home.command(&get);
-        Running(self.a.enter(get.stdout(Stdio::null())).unwrap().spawn().unwrap())
+        Ended(self.a.enter(get.stdout(Stdio::null())).unwrap().spawn().unwrap())
     }
 
     /// Waits for the flow over DPDK in this mode.
@@ -133,7 +123,7 @@ impl Scene {
     }
 
     /// The rest comes at once: the file has arrived, and the server knows.
-    fn ends_well(mut self, mut get: Running) {
+    fn ends_well(mut self, mut get: Ended) {
         assert!(get.0.try_wait().unwrap().is_none(), "it was under way until now");
         shape(&self.between, "change", FAST_MBIT);
         assert!(get.0.wait().unwrap().success());
@@ -191,8 +181,8 @@ impl Carried {
 
 /// Starts the agent in the server's network namespace: a datapath's address on the agent's socket is one of
 /// its namespace.
-fn agent(home: &Home, at: &Namespace) -> Running {
-    let agent = Running(at.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
+fn agent(home: &Home, at: &Namespace) -> Ended {
+    let agent = Ended(at.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
     wait_for("the agent serves", || home.run(&["status"]).status.success().then_some(()));
     agent
 }
@@ -245,7 +235,7 @@ fn steered_by(tag: &str, name: &str, agents: impl IntoIterator<Item = Command>) 
     assert_eq!(scene.flow_in_mode("native_no_program")["algorithm"], "portus");
     for mut portus in agents {
         let portus = portus.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
-        let running = Running(portus.spawn().unwrap());
+        let running = Ended(portus.spawn().unwrap());
         let steered = scene.flow_in_mode("program");
         assert_eq!(steered["algorithm"], "portus");
         assert!(steered["program"].as_str().unwrap().starts_with("portus-"), "{steered}");

@@ -22,13 +22,8 @@ const DELAY_OF_CUBIC: f64 = 0.35;
 
 #[test]
 fn links_and_figures_are_those_of_the_real_mahimahi() {
-    let mahimahi = match Mahimahi::find() {
-        Ok(mahimahi) => mahimahi,
-        Err(missing) => {
-            ccplane_testing::skipped("links_and_figures_are_those_of_the_real_mahimahi", missing);
-            return;
-        }
-    };
+    let check = "links_and_figures_are_those_of_the_real_mahimahi";
+    let Some(mahimahi) = ccplane_testing::found(check, Mahimahi::find()) else { return };
     let mut runs: Vec<(&str, String, Load)> =
         links().into_iter().map(|(name, trace)| (name, trace, Load::Cubic)).collect();
     if runs.len() < 2 {

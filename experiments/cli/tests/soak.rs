@@ -2,17 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_soak::{Config, GrowthVerdict, judge, run, table};
+use ccplane_testing::lacks;
 use std::path::Path;
 use std::time::Duration;
 
 #[test]
 fn half_a_minute_leaves_nothing_and_grows_nowhere() {
     let check = "soak";
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        return ccplane_testing::skipped(check, format!("{}: {}", missing.what, missing.found));
-    }
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return ccplane_testing::skipped(check, missing);
+    if lacks(check, ccplane_ebpf::missing()) || lacks(check, ccplane_runner::missing_for_links().first()) {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -84,8 +84,7 @@ mod tests {
 
     #[test]
     fn hosts_reach_each_other_over_the_link() {
-        if !crate::netns::available() {
-            ccplane_testing::skipped("hosts_reach_each_other_over_the_link", "needs root and /dev/net/tun");
+        if ccplane_testing::lacks("hosts_reach_each_other_over_the_link", crate::netns::missing()) {
             return;
         }
         let emulator = Emulator::start(&LinkConfig::symmetric(Shape::Unlimited, 5_000)).unwrap();

@@ -39,6 +39,11 @@ pub fn available() -> bool {
     geteuid().is_root() && Path::new("/dev/net/tun").exists()
 }
 
+/// Returns what this process lacks to make namespaces, if anything.
+pub fn missing() -> Option<&'static str> {
+    (!available()).then_some("needs root and /dev/net/tun")
+}
+
 /// A network namespace with its loopback device up; gone when dropped, once no process is left in it.
 #[derive(Debug)]
 pub struct Namespace {

@@ -68,13 +68,17 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
+    /// Two namespaces; none, which is said, where there can be none.
+    fn namespaces(test: &str) -> Option<(Namespace, Namespace)> {
+        if ccplane_testing::lacks(test, crate::netns::missing()) {
+            return None;
+        }
+        Some((Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap()))
+    }
+
     #[test]
     fn a_datagram_crosses() {
-        if !crate::netns::available() {
-            ccplane_testing::skipped("a_datagram_crosses", "needs root and /dev/net/tun");
-            return;
-        }
-        let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+        let Some((a, b)) = namespaces("a_datagram_crosses") else { return };
         connect(&a, &b).unwrap();
         let receiver = b.run(|| UdpSocket::bind((ENDS[1], 0)).unwrap()).unwrap();
         let sender = a.run(|| UdpSocket::bind((ENDS[0], 0)).unwrap()).unwrap();
@@ -86,14 +90,7 @@ mod tests {
 
     #[test]
     fn each_end_has_the_ethernet_address_that_sysfs_shows() {
-        if !crate::netns::available() {
-            ccplane_testing::skipped(
-                "each_end_has_the_ethernet_address_that_sysfs_shows",
-                "needs root and /dev/net/tun",
-            );
-            return;
-        }
-        let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+        let Some((a, b)) = namespaces("each_end_has_the_ethernet_address_that_sysfs_shows") else { return };
         assert!(mac(&a).is_err(), "there is no device yet");
         connect_to_bare(&a, &b).unwrap();
         for end in [&a, &b] {
@@ -105,14 +102,7 @@ mod tests {
 
     #[test]
     fn the_kernel_has_no_address_at_a_bare_end() {
-        if !crate::netns::available() {
-            ccplane_testing::skipped(
-                "the_kernel_has_no_address_at_a_bare_end",
-                "needs root and /dev/net/tun",
-            );
-            return;
-        }
-        let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
+        let Some((a, b)) = namespaces("the_kernel_has_no_address_at_a_bare_end") else { return };
         connect_to_bare(&a, &b).unwrap();
         assert!(a.run(|| UdpSocket::bind((ENDS[0], 0))).unwrap().is_ok());
         let refused = b.run(|| UdpSocket::bind((ENDS[1], 0))).unwrap().unwrap_err();

@@ -229,14 +229,7 @@ pub(crate) fn integers(
     seen.truncate(CALIBRATION);
     let options = Options {
         seed: policy.provenance.seed,
-        provenance: ccplane_snapshot::Provenance {
-            algorithm: policy.spec().algorithm().to_owned(),
-            seed: policy.provenance.seed,
-            steps: policy.provenance.steps,
-            command: policy.provenance.command.clone(),
-            parent: None,
-            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
+        provenance: policy.snapshot_provenance(),
         ..Options::default()
     };
     quantize(policy.actor(), policy.spec(), &seen, &options)

@@ -7,7 +7,7 @@ use ccplane_algs::{PathInAgent, Pias, THRESHOLDS};
 use ccplane_emulator::netns;
 use ccplane_fabric::{Decides, Kind, LiveOutcome, LiveSetting, LiveTrial, Uplinks};
 use ccplane_netsim::workload::{FlowSizes, HostArrivals, PPM, Split};
-use ccplane_testing::skipped;
+use ccplane_testing::{found, lacks};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs that wait for each other: the datapath has one name, and the machine few processors.
@@ -18,14 +18,10 @@ const WARM_UP_FLOWS: usize = 6;
 /// Flows of up to 200 kB over links of 20 Mb/s; `None`, and a report, where the machine cannot carry them.
 fn run(test: &str, kind: Kind, uplinks: Uplinks, decides: Decides) -> Option<LiveOutcome> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if !netns::available() {
-        skipped(test, "needs root and /dev/net/tun");
+    if lacks(test, netns::missing()) {
         return None;
     }
-    if let Err(error) = ccplane_ebpf::packets::available() {
-        skipped(test, error);
-        return None;
-    }
+    found(test, ccplane_ebpf::packets::available())?;
     let folder = tempfile::tempdir().unwrap();
     let mut config = Config::default();
     config.datapath.ebpf.run_dir = folder.path().to_owned();

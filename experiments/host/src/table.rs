@@ -337,15 +337,7 @@ mod tests {
     fn header() -> TableHeader {
         let levels = vec!["1".to_owned(), "2".to_owned()];
         let knob = Knob { name: "a".into(), role: Role::Application, levels, default: 0 };
-        let host = Host {
-            kernel: "Linux".into(),
-            processors: String::new(),
-            sysctls: Default::default(),
-            version: String::new(),
-            git_commit: String::new(),
-            command: String::new(),
-            started_at: String::new(),
-        };
+        let host = Host { kernel: "Linux".into(), ..Host::default() };
         let source = Source::Model { nodes: 2, cores_per_node: 4 };
         TableHeader::new(source, Space::new(vec![knob]).unwrap(), host)
     }

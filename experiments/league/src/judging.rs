@@ -245,14 +245,7 @@ pub fn judging(
         seed: config.seed,
         // A decision beyond the ranges is no opinion, and the flow is dual's: to give up its program would do it harm.
         guards: Some(Guards { trip_limit: 0, clip_limit: may_be_beyond(policy.spec(), &groups) }),
-        provenance: ccplane_snapshot::Provenance {
-            algorithm: policy.spec().algorithm().to_owned(),
-            seed: config.seed,
-            steps: policy.provenance.steps,
-            command: policy.provenance.command.clone(),
-            parent: None,
-            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
+        provenance: policy.snapshot_provenance(),
         ..Options::default()
     };
     let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_core::Companion;
-use ccplane_emulator::netns::available;
+use ccplane_emulator::netns;
 use ccplane_results::{FlowResult, Measured, Outcome, Run};
 use ccplane_runner::experiment::agents::{
     Agent, AgentFlow, AgentRule, Agents, BoxError, InKernel, NoAgents, Waker,
@@ -54,11 +54,8 @@ fn go(plan: &Plan, agents: &mut dyn Agents, stopped: &dyn Fn() -> bool) -> (Ende
 }
 
 fn links_are_missing(test: &str) -> bool {
-    let missing = !available();
-    if missing {
-        assert!(!missing_for_links().is_empty());
-        ccplane_testing::skipped(test, "needs root and /dev/net/tun");
-    }
+    let missing = ccplane_testing::lacks(test, netns::missing());
+    assert!(!missing || !missing_for_links().is_empty());
     missing
 }
 

@@ -12,7 +12,7 @@ use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_portus_host::beside_ours;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::Suite;
-use ccplane_testing::{skipped, wait_for, within_tries};
+use ccplane_testing::{lacks, wait_for, within_tries};
 use generic::RENO;
 use std::fs;
 use std::net::SocketAddr;
@@ -39,11 +39,8 @@ static LABS: Suite =
 #[test]
 fn generic_cong_avoids_reno_steers_a_kernel_flow() {
     let test = "hosted in the kernel";
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        return skipped(test, format_args!("{}: {}", missing.what, missing.found));
-    }
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return skipped(test, missing);
+    if lacks(test, ccplane_ebpf::missing()) || lacks(test, ccplane_runner::missing_for_links().first()) {
+        return;
     }
     let home = tempfile::tempdir().unwrap();
     let _marked = LABS.mark(home.path()).unwrap();

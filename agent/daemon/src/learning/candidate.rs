@@ -91,12 +91,9 @@ pub(super) fn candidate(
         Bits::W16 => Width::W16,
     };
     let provenance = Provenance {
-        algorithm: policy.spec().algorithm().to_owned(),
-        seed: policy.provenance.seed,
-        steps: policy.provenance.steps,
         command: "ccplane agent".to_owned(),
         parent: Some(deployed.hash()),
-        created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
+        ..policy.snapshot_provenance()
     };
     let options = Options { bits, provenance, guards: Some(deployed.guards()), ..Options::default() };
     let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;

@@ -15,7 +15,7 @@ use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::echo::Echo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, alone_at, skipped, within_tries};
+use ccplane_testing::{Ended, Mishap, STALL, WATCHED, alone_at, lacks, skipped, within_tries};
 use common::{Agent, Home, MSS, ccplane, wait_for};
 
 /// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it.
@@ -143,12 +143,7 @@ fn link() -> Emulator {
 impl Lab {
     /// Returns none, and reports a skip, where the machine cannot run the test.
     fn new(test: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            skipped(test, format_args!("{}: {}", missing.what, missing.found));
-            return None;
-        }
-        if let Some(missing) = ccplane_runner::missing_for_links().first() {
-            skipped(test, missing);
+        if lacks(test, ccplane_ebpf::missing()) || lacks(test, ccplane_runner::missing_for_links().first()) {
             return None;
         }
         let home = Home::new(test, "portus")?;
@@ -620,8 +615,8 @@ fn quic_says_that_a_portus_agent_cannot_steer_it_directly() {
 #[test]
 fn a_libccp_flow_uses_a_link_under_portus_and_under_ours() {
     const TEST: &str = "a_libccp_flow_uses_a_link_under_portus_and_under_ours";
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return skipped(TEST, missing);
+    if lacks(TEST, ccplane_runner::missing_for_links().first()) {
+        return;
     }
     let Some(home) = Home::new(TEST, "ccp-reno") else { return };
     let own = home.path("libccp.sock");
@@ -661,14 +656,4 @@ fn uses(test: &str, agent: &Path, own: &Path) {
             Err(format!("{share:.2} of the link: {ran}"))
         }
     });
-}
-
-/// A process that is killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -9,6 +9,7 @@ use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
 use ccplane_ebpf::{EbpfDatapath, Options, clean_all};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape, netns};
 use ccplane_testing::killed::Suite;
+use ccplane_testing::lacks;
 use std::fmt::Display;
 use std::process::Command;
 use std::sync::Arc;
@@ -131,12 +132,7 @@ fn in_lab<T>(
     algorithms: &[(Arc<dyn Algorithm>, Bounds)],
     doing: impl FnOnce(&mut Lab) -> Result<T, LiveError>,
 ) -> Result<Option<T>, LiveError> {
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        ccplane_testing::skipped(CHECK, format_args!("{}: {}", missing.what, missing.found));
-        return Ok(None);
-    }
-    if !netns::available() {
-        ccplane_testing::skipped(CHECK, "needs root and /dev/net/tun");
+    if lacks(CHECK, ccplane_ebpf::missing()) || lacks(CHECK, netns::missing()) {
         return Ok(None);
     }
     let run_dir = tempfile::tempdir().map_err(|e| set_up(name_of(algorithms), &e))?;

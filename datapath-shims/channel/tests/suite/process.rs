@@ -2,13 +2,14 @@
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ccplane_channel::ring::{self, MIN_BYTES, ReadError, Reader, WriteError, Writer};
 use ccplane_channel::{Record, SharedWords};
+use ccplane_testing::Ended;
 
 /// Tells the process that it is the one to die, where its memory is, and how.
 const CHILD: &str = "CCPLANE_TEST_WRITER";
@@ -22,22 +23,12 @@ fn record(n: u64) -> Vec<u8> {
     n.to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
-/// Does not outlive its test.
-struct Writing(Child);
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs this program again, as the writer.
-fn writer(file: &OwnedFd, how: &str) -> Writing {
+fn writer(file: &OwnedFd, how: &str) -> Ended {
     let memory = format!("{how} /proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "process::the_process_that_dies"]).env(CHILD, memory);
-    Writing(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// Not a test of its own: what the other tests' process does.

@@ -66,6 +66,25 @@ impl Script {
         Script { programs, cwnd_bytes, mss_bytes: START_MSS_BYTES, steps, flow: FlowId(1), slots, images }
     }
 
+    /// Returns the image that a [`Step::Push`] names.
+    ///
+    /// # Errors
+    /// The script does not hold it.
+    pub fn image(&self, index: usize) -> Result<&[u64], ExecutorError> {
+        let image = self.images.get(index).map(Vec::as_slice);
+        image.ok_or_else(|| "the script names an image that it does not hold".into())
+    }
+
+    /// Defines the script's slots in a datapath, and installs its programs under the uids 0, 1 and so on.
+    ///
+    /// # Errors
+    /// The first command that is refused.
+    pub fn install(&self, datapath: &mut dyn Datapath) -> Result<(), DatapathError> {
+        self.slots.iter().try_for_each(|(slot, shape)| datapath.define_slot(*slot, shape))?;
+        let mut programs = self.programs.iter().zip(0..);
+        programs.try_for_each(|(program, uid)| datapath.install(ProgramUid(uid), program))
+    }
+
     /// Defines the script's slots in `table`, and checks that its programs could be installed beside them.
     ///
     /// # Errors
@@ -204,10 +223,7 @@ pub fn run_script(
     let info = FlowInfo::example(script.mss_bytes, script.mss_bytes.into());
     scripted.start_flow(script.flow, info);
     let datapath = scripted.datapath();
-    script.slots.iter().try_for_each(|(slot, shape)| datapath.define_slot(*slot, shape))?;
-    for (program, uid) in script.programs.iter().zip(0..) {
-        datapath.install(ProgramUid(uid), program)?;
-    }
+    script.install(datapath)?;
     datapath.set_program(script.flow, ProgramUid(0), &[(Field::Cwnd, script.cwnd_bytes)])?;
     let mut seen = Vec::new();
     for step in &script.steps {
@@ -217,9 +233,7 @@ pub fn run_script(
                 scripted.datapath().set_program(script.flow, ProgramUid(*program as u32), fields)?;
             }
             Step::Push { slot, image, part } => {
-                let image =
-                    script.images.get(*image).ok_or("the script names an image that it does not hold")?;
-                scripted.datapath().push(*slot, image, *part)?;
+                scripted.datapath().push(*slot, script.image(*image)?, *part)?;
             }
             Step::Promote(slot) => scripted.datapath().promote(*slot)?,
             Step::Rollback(slot) => scripted.datapath().rollback(*slot)?,

@@ -14,8 +14,7 @@ pub struct Cable {
 impl Cable {
     /// Makes a cable; reports a skip and returns `None` if the machine cannot have one.
     pub fn new(test: &str) -> Option<Cable> {
-        if !netns::available() {
-            ccplane_testing::skipped(test, "needs root and /dev/net/tun");
+        if ccplane_testing::lacks(test, netns::missing()) {
             return None;
         }
         for tool in ["ip", "ethtool"] {

@@ -21,7 +21,7 @@ use super::options::PacketsOptions;
 use crate::book::{Book, Instance};
 use crate::btf::Btf;
 use crate::codegen;
-use crate::error::{EbpfError, os};
+use crate::error::{EbpfError, os, os_error};
 use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGRAMS, RING_BYTES, ctl};
 use crate::lock::Lock;
@@ -284,10 +284,6 @@ fn attach_type(family: Family) -> u32 {
     }
 }
 
-fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
-    DatapathError::Os { what: what.into(), errno: e.kind() }
-}
-
 impl Shim for PacketsDatapath {
     type Loaded = Loaded;
 
@@ -310,7 +306,7 @@ impl Shim for PacketsDatapath {
     crate::book::known!();
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
-        let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
+        let instance = self.memory.next_instance();
         let place = match program.hook() {
             // Loaded again, with its fields, when flows are to start with it.
             Hook::Connect => self.load_connect(program).map(|_| Place::Connect)?,
@@ -358,14 +354,7 @@ impl Shim for PacketsDatapath {
 
 impl Datapath for PacketsDatapath {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            kind: "packets",
-            max_programs: MAX_PROGRAMS,
-            max_flows: self.memory.table.records() as usize,
-            policy: true,
-            full_language: true,
-            hooks: ON_PACKETS,
-        }
+        self.memory.capabilities("packets", ON_PACKETS)
     }
 
     ccplane_contract::program_commands!();
@@ -387,19 +376,14 @@ impl Datapath for PacketsDatapath {
         }
     }
 
-    fn ensure_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<bool, DatapathError> {
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
         self.programs.get(uid)?;
         let known = self.book.known(&self.memory, flow)?;
-        if self.memory.table.uid(flow) == Some(uid) {
+        let runs = self.memory.table.uid(flow) == Some(uid);
+        if runs {
             known.program = Some(uid);
-            return Ok(false);
         }
-        self.set_program(flow, uid, fields).map(|()| true)
+        Ok(runs)
     }
 
     fn clear_first(&mut self, hook: Hook) {

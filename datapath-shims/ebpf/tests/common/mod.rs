@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use ccplane_contract::suite::{report_in, wait_for_event};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, Options, clean, clean_all};
-use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, skipped};
+use ccplane_testing::{Mishap, STALL, WATCHED, lacks};
 pub use ccplane_testing::{PATIENCE, wait_until};
 
 /// Longer than any test.
@@ -134,15 +134,7 @@ impl Drop for Lab {
 
 /// Whether live flows can run here; says why not.
 pub fn can_run(test: &str) -> bool {
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        skipped(test, format_args!("{}: {}", missing.what, missing.found));
-        return false;
-    }
-    if !ccplane_emulator::netns::available() {
-        skipped(test, "needs root and /dev/net/tun");
-        return false;
-    }
-    true
+    !lacks(test, ccplane_ebpf::missing()) && !lacks(test, netns::missing())
 }
 
 pub fn registered(name: &str) -> bool {

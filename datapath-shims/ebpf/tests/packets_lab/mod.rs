@@ -18,7 +18,7 @@ use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::packets::{Marking, PacketsDatapath, PacketsOptions, cgroup_root};
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_program::ir::Program;
-use ccplane_testing::{PATIENCE, skipped, wait_until};
+use ccplane_testing::{PATIENCE, found, skipped, wait_until};
 use nix::cmsg_space;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
@@ -68,10 +68,7 @@ impl Lab {
             skipped(test, "needs root, network namespaces and ip(8)");
             return None;
         }
-        if let Err(error) = ccplane_ebpf::packets::available() {
-            skipped(test, error);
-            return None;
-        }
+        found(test, ccplane_ebpf::packets::available())?;
         let sender = Namespace::create(&format!("{test}-a")).unwrap();
         let receiver = Namespace::create(&format!("{test}-b")).unwrap();
         for (n, device) in CABLES.into_iter().enumerate() {

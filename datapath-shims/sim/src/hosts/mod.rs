@@ -340,16 +340,8 @@ impl Datapath for SimHosts {
         Ok(())
     }
 
-    fn ensure_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<bool, DatapathError> {
-        if self.controllable(flow)?.program().is_some_and(|program| program.uid() == uid) {
-            return Ok(false);
-        }
-        self.set_program(flow, uid, fields).map(|()| true)
+    fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
+        Ok(self.controllable(flow)?.program().is_some_and(|program| program.uid() == uid))
     }
 
     fn clear_first(&mut self, hook: Hook) {

@@ -154,9 +154,7 @@ struct Cable {
 
 impl Cable {
     fn plain() -> Result<Cable, BenchError> {
-        if !ccplane_emulator::netns::available() {
-            return Err(BenchError::Missing("network namespaces need root".into()));
-        }
+        crate::error::check_namespaces()?;
         let ends = [Namespace::anonymous()?, Namespace::anonymous()?];
         veth::connect(&ends[0], &ends[1])?;
         Ok(Cable { ends, wires: Mutex::new([None, None]) })

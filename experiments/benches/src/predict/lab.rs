@@ -91,9 +91,7 @@ pub(super) struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     pub(super) fn new(asked: &'a Asked) -> Result<Lab<'a>, BenchError> {
-        if !ccplane_emulator::netns::available() {
-            return Err(missing("network namespaces need root"));
-        }
+        crate::error::check_namespaces()?;
         let (client, server) = (Namespace::anonymous()?, Namespace::anonymous()?);
         veth::connect(&client, &server)?;
         Ok(Lab {

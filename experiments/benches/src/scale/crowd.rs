@@ -155,8 +155,7 @@ mod tests {
 
     #[test]
     fn every_connection_carries_data() {
-        if !ccplane_emulator::netns::available() {
-            ccplane_testing::skipped("every_connection_carries_data", "needs root and /dev/net/tun");
+        if ccplane_testing::lacks("every_connection_carries_data", ccplane_emulator::netns::missing()) {
             return;
         }
         let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());

@@ -83,9 +83,7 @@ struct Decade {
 
 /// Runs each number of flows under the agent and under the kernel in turn, and returns the figures `scale.flows`.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    if !ccplane_emulator::netns::available() {
-        return Err(BenchError::Missing("network namespaces need root".into()));
-    }
+    crate::error::check_namespaces()?;
     let lab = Lab::start(PACE)?;
     let mut figures = Vec::new();
     for flows in FLOWS {
@@ -292,7 +290,7 @@ fn until(what: &'static str, mut holds: impl FnMut() -> Result<bool, BenchError>
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use ccplane_testing::{skipped, within_tries};
+    use ccplane_testing::{lacks, within_tries};
 
     const TRIES: u32 = 3;
 
@@ -301,14 +299,11 @@ mod tests {
     fn a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels() {
         const FLOWS: usize = 3;
         let test = "a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels";
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|check| !check.ok) {
-            return skipped(test, format_args!("{}: {}", missing.what, missing.found));
-        }
-        if !ccplane_emulator::netns::available() {
-            return skipped(test, "needs root and /dev/net/tun");
-        }
-        if let Err(error) = crate::oracle::find("ccplane") {
-            return skipped(test, error);
+        if lacks(test, ccplane_ebpf::missing())
+            || lacks(test, ccplane_emulator::netns::missing())
+            || lacks(test, crate::oracle::find("ccplane").err())
+        {
+            return;
         }
         let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
         let pace = Pace { table: 256, pairs: 1, settle, window };

@@ -106,10 +106,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     let provenance = Provenance {
         algorithm: recipe.algorithm.name().to_owned(),
         seed: args.seed,
-        steps: policy.provenance.steps,
-        command: command(args),
-        parent: None,
-        created_by: format!("ccplane {}", env!("CARGO_PKG_VERSION")),
+        ..policy.snapshot_provenance()
     };
     let options = Options { provenance, ..Options::default() };
     let snapshot = recipe.snapshot(&policy, VISITED_EPISODES, &options).map_err(Failure::runtime)?;

@@ -4,7 +4,7 @@
 use crate::common::lab::LABS;
 use crate::common::{Agent, Home, PATIENCE, as_nobody, failed, stderr, taken, wait_for};
 use ccplane_testing::killed::Marked;
-use ccplane_testing::{attack_scale, skipped};
+use ccplane_testing::{attack_scale, lacks, skipped};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use std::fs::{self, Permissions};
@@ -31,8 +31,7 @@ struct Attached {
 impl Attached {
     /// Returns none, and reports a skip, where the machine cannot run the test.
     fn new(test: &str, more: &str) -> Option<Attached> {
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            skipped(test, format_args!("{}: {}", missing.what, missing.found));
+        if lacks(test, ccplane_ebpf::missing()) {
             return None;
         }
         let home = Home::new("");

@@ -4,7 +4,7 @@ use super::{Agent, Home, command, stderr, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, skipped, wait_within, within_tries};
+use ccplane_testing::{Mishap, STALL, WATCHED, lacks, wait_within, within_tries};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -100,12 +100,7 @@ impl Lab {
 
     /// Makes a lab as [`Lab::new`] does, with a configuration of its own.
     pub fn with(test: &str, algorithm: &str, more: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            skipped(test, format_args!("{}: {}", missing.what, missing.found));
-            return None;
-        }
-        if let Some(missing) = ccplane_runner::missing_for_links().first() {
-            skipped(test, missing);
+        if lacks(test, ccplane_ebpf::missing()) || lacks(test, ccplane_runner::missing_for_links().first()) {
             return None;
         }
         let home = Home::new("");

@@ -8,17 +8,21 @@ use serde_json::Value;
 /// Runs of the program and of the kernel's algorithm on one link.
 const CONFORMANCE_RUNS: usize = 4;
 
-/// One of three cases is drawn; its flows are really steered, and the kernel's references stand beside.
-#[test]
-fn a_drawn_share_runs_in_the_kernel() {
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return ccplane_testing::skipped("evaluate", missing);
+/// A home with a name in the kernel of its own; none, which is said, where no link can be made.
+fn home(check: &str) -> Option<Home> {
+    if ccplane_testing::lacks(check, ccplane_runner::missing_for_links().first()) {
+        return None;
     }
     let home = Home::new("");
     let run_dir = home.dir().display();
-    home.configure(&format!(
-        "datapath.ebpf.name = \"ccd_evaluate\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
-    ));
+    home.configure(&format!("datapath.ebpf.name = \"ccd_{check}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"));
+    Some(home)
+}
+
+/// One of three cases is drawn; its flows are really steered, and the kernel's references stand beside.
+#[test]
+fn a_drawn_share_runs_in_the_kernel() {
+    let Some(home) = home("evaluate") else { return };
     let arguments =
         ["evaluate", "copa", "--criterion", "congestion-collapse", "--cases", "1", "--live", "0.5", "--json"];
     let done = home.command(&arguments).current_dir(home.dir()).output().unwrap();
@@ -43,14 +47,7 @@ fn a_drawn_share_runs_in_the_kernel() {
 /// Our Reno and the kernel's on one drawn link, four runs each of 20 s, side by side. The criterion has no scenarios, so nothing else runs.
 #[test]
 fn a_program_is_held_against_its_namesake_in_the_kernel() {
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return ccplane_testing::skipped("conformance", missing);
-    }
-    let home = Home::new("");
-    let run_dir = home.dir().display();
-    home.configure(&format!(
-        "datapath.ebpf.name = \"ccd_conformance\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
-    ));
+    let Some(home) = home("conformance") else { return };
     let arguments = ["evaluate", "reno", "--criterion", "multicast", "--cases", "1", "--live", "1", "--json"];
     let done = home.command(&arguments).current_dir(home.dir()).output().unwrap();
     assert!(done.status.success(), "{}", stderr(&done));

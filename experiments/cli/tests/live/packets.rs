@@ -3,13 +3,13 @@
 use crate::common::{Home, PATIENCE, failed, stderr, wait_for};
 use ccplane_agent::owned::Folder;
 use ccplane_emulator::multi::RECEIVER;
-use ccplane_emulator::netns::{Namespace, available};
+use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::{LinkConfig, MultiPath, Shape};
 use ccplane_infer::Bits;
 use ccplane_learn::{Policy, Rng};
 use ccplane_quantize::{Mlp, Options, Width, quantize};
 use ccplane_snapshot::Snapshot;
-use ccplane_testing::skipped;
+use ccplane_testing::{found, lacks, skipped};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -52,14 +52,10 @@ impl Lab {
 
     /// The same where these lines say what is learned, too.
     fn configured(test: &str, name: &str, algorithm: &str, more: &str) -> Option<Lab> {
-        if !available() {
-            skipped(test, "needs root and /dev/net/tun");
+        if lacks(test, netns::missing()) {
             return None;
         }
-        if let Err(error) = ccplane_ebpf::packets::available() {
-            skipped(test, error);
-            return None;
-        }
+        found(test, ccplane_ebpf::packets::available())?;
         let namespace = Namespace::anonymous().unwrap();
         let home = Home::new("");
         let run_dir = home.dir().to_owned();
@@ -371,11 +367,8 @@ fn carried_by(home: &Home, group: &Path, links: &MultiPath) -> usize {
 #[test]
 fn flows_choose_a_path_where_they_start_and_routes_follow() {
     let test = "flows_choose_a_path_where_they_start_and_routes_follow";
-    if !available() {
-        return skipped(test, "needs root and /dev/net/tun");
-    }
-    if let Err(error) = ccplane_ebpf::packets::available() {
-        return skipped(test, error);
+    if lacks(test, netns::missing()) || found(test, ccplane_ebpf::packets::available()).is_none() {
+        return;
     }
     let Some(root) = ccplane_ebpf::packets::cgroup_root() else {
         return skipped(test, "there are no control groups (v2) here");
@@ -432,7 +425,7 @@ warm_up_flows = 4
 
 #[test]
 fn plans_of_fabrics_run_live() {
-    if !available() || ccplane_ebpf::packets::available().is_err() {
+    if !netns::available() || ccplane_ebpf::packets::available().is_err() {
         return skipped("plans_of_fabrics_run_live", "needs root, /dev/net/tun and BPF");
     }
     let home = Home::new("");

@@ -26,8 +26,7 @@ struct Lab(Home);
 impl Lab {
     /// Writes `p.toml`. Returns none, and reports a skip, where no link can be made.
     fn new(test: &str, plan: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_runner::missing_for_links().first() {
-            ccplane_testing::skipped(test, missing);
+        if ccplane_testing::lacks(test, ccplane_runner::missing_for_links().first()) {
             return None;
         }
         let home = Home::new("");
@@ -204,8 +203,7 @@ fn programs_steer_bulk_short_and_background_flows() {
            parameters = { report_us = 20_000 }\n[[background]]\nalgorithm = \"reno\"\ndatapath = \"ebpf\"\n\
            start_s = 0.5\nstop_s = 1.5\n[traffic]\nkind = \"short-flows\"\nbytes = 20_000\n";
     let Some(lab) = Lab::new("steer", &plan) else { return };
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        ccplane_testing::skipped("programs_steer_bulk_short_and_background_flows", missing.what);
+    if ccplane_testing::lacks("programs_steer_bulk_short_and_background_flows", ccplane_ebpf::missing()) {
         return;
     }
     let output = lab.run();

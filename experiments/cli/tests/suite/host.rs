@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use crate::common::{stderr, stdout};
-use ccplane_testing::skipped;
+use ccplane_testing::{lacks, skipped};
 
 /// Makes a pair of interfaces whose files are in /sys; gone with the shell that runs it.
 const PAIR: &str =
@@ -11,8 +11,7 @@ const PAIR: &str =
 
 /// Runs a shell script with `$ccplane` and `$journal` behind what sets it up, in namespaces of its own; none where that cannot be done.
 pub fn shell(test: &str, setup: &str, script: &str) -> Option<Output> {
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        skipped(test, missing);
+    if lacks(test, ccplane_runner::missing_for_links().first()) {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::serve::{Serve, endless};
 use crate::common::{Agent, Home, PATIENCE, ccplane, failed, stderr, wait_for};
-use ccplane_testing::skipped;
+use ccplane_testing::{Ended, skipped};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,23 +12,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// The size of the terminal, in characters.
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 150;
-
-/// Ends a process when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// An agent that steers one QUIC flow, which goes on for ever.
 struct Scene {

@@ -17,15 +17,7 @@ const AS_GOOD: f64 = 0.005;
 
 /// A host about which nothing is known.
 pub fn nowhere() -> Host {
-    Host {
-        kernel: "none".into(),
-        processors: String::new(),
-        sysctls: Default::default(),
-        version: String::new(),
-        git_commit: String::new(),
-        command: String::new(),
-        started_at: String::new(),
-    }
+    Host { kernel: "none".into(), ..Host::default() }
 }
 
 /// Sweeps so many cells of a model, twice each.

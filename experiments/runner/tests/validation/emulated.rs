@@ -27,11 +27,9 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// [`Error::Missing`] where the machine can't; else what went wrong. Nothing is left behind.
 pub(crate) fn emulate(scenarios: &[Scenario], tag: &str) -> Result<Vec<Outcome>, Error> {
     scenarios.iter().try_for_each(check)?;
-    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        return Err(Error::Missing(format!("{}: {}", missing.what, missing.found)));
-    }
-    if let Some(missing) = ccplane_runner::missing_for_links().first() {
-        return Err(Error::Missing(missing.to_string()));
+    let no_links = || ccplane_runner::missing_for_links().first().map(ToString::to_string);
+    if let Some(missing) = ccplane_ebpf::missing().or_else(no_links) {
+        return Err(Error::Missing(missing));
     }
     let owner_only = std::fs::Permissions::from_mode(0o700);
     let run_dir = tempfile::Builder::new()

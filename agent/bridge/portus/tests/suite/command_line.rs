@@ -1,12 +1,13 @@
 //! The example, whose command line and logger are those of the algorithm that it hosts, and which steers flows of other processes.
 
+use ccplane_testing::Ended;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The configuration of programs that do not know the hosted algorithm.
 const CLIENT: &str = "client.toml";
@@ -89,16 +90,6 @@ fn a_bad_option_ends_the_program_before_an_agent_starts() {
     let unknown = said(&["--nonesuch"], 1);
     assert!(unknown.contains("'--nonesuch'"), "{unknown}");
     assert!(!home.path("control.sock").exists());
-}
-
-/// A process that is killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// QUIC in a process of its own, over the channel.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_files::{is_listening, server_address};
-use ccplane_testing::{skipped, wait_for, wait_until};
+use ccplane_testing::{Ended, skipped, wait_for, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::select::{FdSet, select};
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Has a child do as the test of its name says.
@@ -278,19 +278,9 @@ fn a_mode_that_cannot_be_served_ends_the_program_at_its_start() {
     }
 }
 
-/// A process that ends with the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a server under the library, and waits until it listens; `None` where the program is not installed.
-fn start(mut command: Command, address: SocketAddrV4) -> Option<Killed> {
-    let mut server = Killed(command.spawn().ok()?);
+fn start(mut command: Command, address: SocketAddrV4) -> Option<Ended> {
+    let mut server = Ended(command.spawn().ok()?);
     wait_until("the server listens", || {
         let ended = server.0.try_wait().unwrap();
         assert!(ended.is_none(), "the server has ended: {ended:?}");

@@ -125,15 +125,11 @@ fn provenance(policy: &Policy, file: &Path, is_trained: bool) -> Provenance {
     // The file's name alone: its folder is private.
     let file = file.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "?"));
     Provenance {
-        algorithm: policy.spec().algorithm().to_owned(),
-        seed: policy.provenance.seed,
-        steps: policy.provenance.steps,
         command: format!(
             "ccplane snapshot build {}{}",
             if is_trained { "--policy " } else { "" },
             file.unwrap_or_default()
         ),
-        parent: None,
-        created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
+        ..policy.snapshot_provenance()
     }
 }
