@@ -1,7 +1,8 @@
 //! Tests of the algorithms that are declared as data: what all of them keep to, and each one's own bounds.
 
+use crate::parameters::MAX_WINDOW_BYTES;
 use crate::testing::{Ack, Bench, Extremes, MSS, assert_stock_limits, rated_acks};
-use crate::{BBR, CONSTANT, COPA, CUBIC, MAX_WINDOW_BYTES, RENO, VEGAS};
+use crate::{BBR, CONSTANT, COPA, CUBIC, RENO, VEGAS};
 use ccplane_alg::{Algorithm, Control, FlowInfo, FoldAlgorithm, Handover};
 use ccplane_program::ir::Prim;
 use ccplane_program::stock::lower;

@@ -1,6 +1,7 @@
 //! One turn of the loop around a datapath.
 
-use crate::{Core, DatapathId, MAX_EVENTS_PER_DRIVE};
+use crate::limits::MAX_EVENTS_PER_DRIVE;
+use crate::{Core, DatapathId};
 use ccplane_contract::{Datapath, Event};
 
 /// Work done in one turn.

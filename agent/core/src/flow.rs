@@ -2,7 +2,8 @@
 
 use crate::host::HostReason;
 use crate::panics::catch;
-use crate::{CommandError, Compiled, DatapathId, FALLBACK};
+use crate::rules::FALLBACK;
+use crate::{CommandError, Compiled, DatapathId};
 use ccplane_alg::{Algorithm, Choice, Chooser, Flow};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;

@@ -6,7 +6,8 @@
 use crate::core::Core;
 use crate::flow::{FlowLog, FlowState, NativeReason, RunningAlgorithm};
 use crate::host::{HostError, HostEvent, HostReason, HostedFlow};
-use crate::{Command, CommandError, DatapathId, Fields, MAX_FIELDS};
+use crate::limits::MAX_FIELDS;
+use crate::{Command, CommandError, DatapathId, Fields};
 use ccplane_contract::{Field, FlowId, FlowStats, ProgramUid};
 use ccplane_program::ir::Program;
 use std::collections::BTreeSet;

@@ -3,8 +3,9 @@
 use crate::attached::{Attached, next_uid};
 use crate::deploy::SlotDeployment;
 use crate::flow::NativeReason;
+use crate::limits::MAX_DECISIONS;
 use crate::start::start;
-use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
+use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
 use ccplane_snapshot::Hash;
 use std::collections::VecDeque;

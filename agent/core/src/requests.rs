@@ -2,8 +2,9 @@
 
 use crate::catalog::Compiled;
 use crate::flow::FlowLog;
+use crate::limits::MAX_COMMANDS_PER_CALL;
 use crate::queue::Queue;
-use crate::{Command, CommandError, Fields, MAX_COMMANDS_PER_CALL};
+use crate::{Command, CommandError, Fields};
 use ccplane_alg::{Control, Request};
 use ccplane_contract::FlowId;
 use std::sync::Arc;

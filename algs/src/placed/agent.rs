@@ -14,8 +14,9 @@ use ccplane_program::lang::parse;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 
 use super::fields_of;
+use crate::parameters::{DEFAULT_REPORT_US, REPORT_US};
 use crate::policy_program::PolicyProgram;
-use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
+use crate::{Aurora, Mocc};
 
 /// Declarations, and a clause before the last one that applies the agent's decision.
 ///
