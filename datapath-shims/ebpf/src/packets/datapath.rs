@@ -58,7 +58,7 @@ impl Instance for Loaded {
 
 /// The priority and the path of a flow's packets, and how often its program has decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Steering {
+pub struct FlowSteering {
     pub priority: u32,
     pub path: u32,
     pub decisions: u32,
@@ -145,10 +145,10 @@ impl PacketsDatapath {
     }
 
     /// Returns what a flow's packets get now; `None` once it has ended.
-    pub fn steering(&self, flow: FlowId) -> Option<Steering> {
+    pub fn steering(&self, flow: FlowId) -> Option<FlowSteering> {
         let word = |field| self.memory.table.word(flow, field);
         let (priority, path) = (word(flow::PRIORITY)?, word(flow::PATH)?);
-        Some(Steering { priority, path, decisions: word(flow::DECISIONS)? })
+        Some(FlowSteering { priority, path, decisions: word(flow::DECISIONS)? })
     }
 
     /// Flows that found the table full so far, counted with each packet.
