@@ -21,7 +21,7 @@ enum State {
     Ended,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct HostedLink {
     bridge: Bridge,
     channel: Channel,
     state: State,
@@ -32,9 +32,9 @@ pub(crate) struct Seat {
     next_poll_us: u64,
 }
 
-impl Seat {
-    pub fn new(channel: Channel, silence_us: u64, max_flows: usize) -> Seat {
-        Seat {
+impl HostedLink {
+    pub fn new(channel: Channel, silence_us: u64, max_flows: usize) -> HostedLink {
+        HostedLink {
             bridge: Bridge::new(channel.name, max_flows, std::process::id()),
             channel,
             state: State::Unwanted,
