@@ -58,7 +58,7 @@ impl HostedLink {
     }
 
     /// Passes messages between the algorithm and the core, both ways; returns whether it asked the core for anything.
-    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
+    pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
         let has_ended = self.channel.ended().is_some() && self.state != State::Ended;
         if has_ended || now_us >= self.next_poll_us {
             self.next_poll_us = now_us.saturating_add(POLL_US);

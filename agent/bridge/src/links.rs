@@ -80,15 +80,15 @@ impl Links {
     }
 
     /// Passes messages between the algorithms and the core, both ways; returns whether any asked the core for anything.
-    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
-        let mut asked = self.portus.turned(core, now_us);
+    pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
+        let mut asked = self.portus.exchange(core, now_us);
         if let Some(waker) = &mut self.waker {
             waker.follow(self.portus.ready());
             // Before the answers are taken: one that comes later wakes the loop again.
             let _ = waker.event.read();
         }
         for link in &mut self.hosted {
-            asked |= link.turned(core, now_us);
+            asked |= link.exchange(core, now_us);
         }
         asked
     }

@@ -20,7 +20,6 @@ mod deploy;
 mod drive;
 mod fallback;
 mod flow;
-mod held;
 mod host;
 mod hosting;
 mod learning;
@@ -34,6 +33,7 @@ mod results;
 mod rows;
 mod rules;
 mod start;
+mod table_sizes;
 mod variants;
 
 pub use crate::core::{AttachError, Config, Core, Counters};
@@ -47,7 +47,6 @@ pub use deploy::{
 pub use drive::{Companion, Driven, drive};
 pub use fallback::Fallback;
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
-pub use held::Held;
 pub use host::{HostError, HostEvent, HostReason, HostedFlow};
 pub use hosting::MAX_HOSTED_PROGRAMS;
 pub use learning::SlotView;
@@ -58,3 +57,4 @@ pub use limits::{
 pub use panics::panic_message;
 pub use rows::{Batch, Measure};
 pub use rules::{FALLBACK, NATIVE, Rule, Rules, RulesError};
+pub use table_sizes::TableSizes;

@@ -113,7 +113,7 @@ impl HostFlow {
             let decided = flow.is_due(&packet, stream.flowlet_us);
             if decided {
                 let mut prims = stream.known;
-                flow.packets.tell(&packet, &mut prims);
+                flow.packets.fill(&packet, &mut prims);
                 flow.decide(&prims, &slots, &mut report);
                 flow.packets.steer(&packet, stream.flowlet_us, &mut memory);
             }
