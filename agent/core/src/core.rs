@@ -2,7 +2,7 @@
 //! `lifecycle`, reports in `reports`, and what an algorithm asks for in `requests`. Actions and their results are in
 //! `results`, a datapath's programs and slots in `attached`, deployments in `learning`.
 
-use crate::DatapathId;
+use crate::action::DatapathId;
 use crate::attached::{Attached, Deploy, InstallView};
 use crate::catalog::Catalog;
 use crate::deploy::{Decision, PushRules};

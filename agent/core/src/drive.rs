@@ -1,7 +1,8 @@
 //! One turn of the loop around a datapath.
 
+use crate::action::DatapathId;
+use crate::core::Core;
 use crate::limits::MAX_EVENTS_PER_DRIVE;
-use crate::{Core, DatapathId};
 use ccplane_contract::{Datapath, Event};
 
 /// Work done in one turn.

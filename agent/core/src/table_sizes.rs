@@ -1,6 +1,6 @@
 //! Counts of everything that the core keeps.
 
-use crate::Core;
+use crate::core::Core;
 
 /// The number of entries in each of the core's tables; one that only grows is a leak.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
