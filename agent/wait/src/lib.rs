@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod affinity;
+mod atomic;
 mod auto;
 mod cost;
 mod dispatch;
@@ -32,14 +33,6 @@ mod step;
 mod sys;
 mod waiter;
 mod watch;
-
-/// The atomics, which are loom's where `make loom` checks the orderings.
-mod atomic {
-    #[cfg(all(loom, test))]
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-    #[cfg(not(all(loom, test)))]
-    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-}
 
 pub use auto::DWELL_NS;
 pub use cost::{measure_sleep, prepare, sleep_exactly, thread_time};

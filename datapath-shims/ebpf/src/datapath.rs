@@ -28,9 +28,9 @@ use crate::pins;
 use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
-use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
+use ccplane_bpf::{self as sys, AttachTo, ProgType};
 
 /// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
 ///

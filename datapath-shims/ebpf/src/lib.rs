@@ -40,8 +40,6 @@ mod tcp;
 pub mod testrun;
 mod waiting;
 
-use ccplane_bpf as sys;
-
 pub use btf::BtfError;
 pub use ccplane_bpf::run_when_idle;
 pub use ccplane_files::monotonic_us as clock_us;

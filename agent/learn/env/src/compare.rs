@@ -1,7 +1,7 @@
 //! Algorithms on the same links.
 
-use crate::EnvError;
 use crate::decider::Decider;
+use crate::error::EnvError;
 use crate::flow::Prepared;
 use crate::measure::{Measured, Rtts};
 use crate::scenario::Scenario;

@@ -1,7 +1,7 @@
 //! Links as something to learn in.
 
-use crate::EnvError;
 use crate::decider::Learning;
+use crate::error::EnvError;
 use crate::family::Family;
 use crate::flow::Prepared;
 use crate::measure::NoObserver;

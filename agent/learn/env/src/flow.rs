@@ -1,7 +1,7 @@
 //! One flow: an algorithm's program in the VM, its agent's side, and its transport.
 
-use crate::EnvError;
 use crate::decider::Decider;
+use crate::error::EnvError;
 use crate::foresight::{Foresight, Shadow};
 use crate::interval::{Compiled, Interval};
 use crate::scenario::FlowSetup;

@@ -9,9 +9,10 @@ pub use adapt::Adaptation;
 use crate::compare::{NoDecider, Outcome, outcome};
 use crate::decider::{Decider, Integer, Learning};
 use crate::environment::Links;
+use crate::error::EnvError;
 use crate::family::{Family, PublishedLinks, Range, RealLinks};
 use crate::flow::Prepared;
-use crate::{EnvError, spec};
+use crate::spec;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{Aurora, AuroraConfig, BBR, COPA, CUBIC, Mocc};
 use ccplane_learn::{

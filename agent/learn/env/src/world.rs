@@ -3,8 +3,8 @@
 //! The network and each flow's transport are those of the simulated datapath. Left out is what stands around them there: the
 //! channel to an agent, samples, slots and the hosts.
 
-use crate::EnvError;
 use crate::decider::Decider;
+use crate::error::EnvError;
 use crate::flow::{EnvFlow, Prepared};
 use crate::link::Phase;
 use crate::measure::{AckObserver, Measured};

@@ -30,9 +30,9 @@ use crate::options::Options;
 use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
-use crate::sys::{self, AttachTo, Link, ProgType};
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
+use ccplane_bpf::{self as sys, AttachTo, Link, ProgType};
 
 /// A program that is loaded into the kernel.
 #[derive(Clone)]
