@@ -6,7 +6,7 @@
 //! goes to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it. Rules
 //! give the weights, such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
+use crate::parameters::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;

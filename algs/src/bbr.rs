@@ -29,7 +29,7 @@
 //!
 //! It does not run on stock CCP: it has some twenty control registers too many for libccp, and twice its instructions.
 
-use crate::{MSS_BYTES, REPORT, REPORT_US, bounded_rate, window};
+use crate::parameters::{MSS_BYTES, REPORT, REPORT_US, bounded_rate, window};
 use ccplane_alg::{FlowInfo, FoldAlgorithm, Handover, Parameter};
 
 /// Longest round-trip time that counts, microseconds.

@@ -1,7 +1,7 @@
 //! Reno the way CCP has it (SIGCOMM'18, section 2): the datapath only measures, the agent decides the window on
 //! each report. Here to be compared with: every decision waits for the agent.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
+use crate::parameters::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@
 //!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
-use crate::{MAX_MSS_BYTES, MAX_WINDOW_BYTES, REPORT, REPORT_US};
+use crate::parameters::{MAX_MSS_BYTES, MAX_WINDOW_BYTES, REPORT, REPORT_US};
 use ccplane_alg::{FoldAlgorithm, Parameter, Start, field};
 
 /// The pacing rate, payload bytes per second: 10 Mb/s unless set, at most what 32 bits hold, as stock CCP cuts it.

@@ -38,7 +38,7 @@
 //!
 //! It fits stock CCP's language and limits to the last register, so it also runs on libccp. The agent decides nothing.
 
-use crate::{MSS_BYTES, REPORT, REPORT_US, drained_window};
+use crate::parameters::{MSS_BYTES, REPORT, REPORT_US, drained_window};
 use ccplane_alg::{FoldAlgorithm, Parameter};
 
 /// The default of `1/delta`, packets; the program's own bound in competitive mode is 16,384. Section 2.1: delta = 0.5.

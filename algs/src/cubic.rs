@@ -38,7 +38,7 @@
 //!
 //! Bounds: the program keeps `Cwnd` within 1 GiB and segments are at most 64 KiB, so no product passes 2^63.
 
-use crate::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
+use crate::parameters::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
 use ccplane_alg::FoldAlgorithm;
 
 /// CUBIC with HyStart, which reports decreases at once.

@@ -1,7 +1,13 @@
 //! Tests of the algorithms that are declared as data: what all of them keep to, and each one's own bounds.
 
+use crate::bbr::BBR;
+use crate::constant::CONSTANT;
+use crate::copa::COPA;
+use crate::cubic::CUBIC;
+use crate::parameters::MAX_WINDOW_BYTES;
+use crate::reno::RENO;
 use crate::testing::{Ack, Bench, Extremes, MSS, assert_stock_limits, rated_acks};
-use crate::{BBR, CONSTANT, COPA, CUBIC, MAX_WINDOW_BYTES, RENO, VEGAS};
+use crate::vegas::VEGAS;
 use ccplane_alg::{Algorithm, Control, FlowInfo, FoldAlgorithm, Handover};
 use ccplane_program::ir::Prim;
 use ccplane_program::stock::lower;

@@ -70,7 +70,7 @@
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
+use crate::parameters::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, Report};
 use std::sync::Arc;
 

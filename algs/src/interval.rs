@@ -1,6 +1,6 @@
 //! Monitor intervals: the values that `aurora.fold`, and with it MOCC's program, reports of each, and its reward.
 
-use crate::{bounded_rate, window_of};
+use crate::parameters::{bounded_rate, window_of};
 use ccplane_alg::{Control, FlowInfo, Handover, Parameter, Report, RowBuilder};
 
 /// The queueing delay that counts as none, unless configured otherwise: added to each RTT before they are compared,
@@ -80,7 +80,7 @@ impl Interval {
 
 /// The segment size that a flow's program is told of, bytes.
 pub(crate) fn mss_bytes(info: &FlowInfo) -> f64 {
-    f64::from(info.mss_bytes.clamp(1, crate::MAX_MSS_BYTES))
+    f64::from(info.mss_bytes.clamp(1, crate::parameters::MAX_MSS_BYTES))
 }
 
 /// Starts the program at the rate, the smallest RTT and the window that another program hands over.

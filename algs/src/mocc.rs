@@ -12,12 +12,12 @@
 //!   points. The paper takes Aurora's state, intervals and steps over, and has no start of its own. The shipped network was
 //!   trained on the other form.
 
+use crate::aurora::{Aurora, AuroraConfig};
 use crate::interval::{
     DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, mss_bytes, selected_form, set, start_from,
 };
 use crate::largest::Largest;
 use crate::policy_program::PolicyProgram;
-use crate::{Aurora, AuroraConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };

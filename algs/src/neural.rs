@@ -23,8 +23,9 @@
 //! - `neural-agent`: the datapath reports the features, the agent asks the same snapshot by the same arithmetic and sets `verdict`. Any
 //!   other [`Judge`] can be in its place: training uses that.
 
+use crate::dual::{Dual, DualConfig};
+use crate::parameters::DEFAULT_REPORT_US;
 use crate::policy_program::PolicyProgram;
-use crate::{DEFAULT_REPORT_US, Dual, DualConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };

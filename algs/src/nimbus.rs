@@ -13,7 +13,7 @@
 //!   the target queued (the path has got longer). After five at more than 9/8 of `mu` with next to nothing queued, `mu`
 //!   is too small, and slow start finds out.
 //! - **Competitive mode** (section 4.1): Reno's window, paced over the smoothed RTT, with the pulse on top. The paper
-//!   has Cubic or Reno. Slow start (in both modes), loss and timeout as in [`crate::Reno`]; in delay mode slow start ends
+//!   has Cubic or Reno. Slow start (in both modes), loss and timeout as in [`crate::RENO`]; in delay mode slow start ends
 //!   when the target is queued, and a loss decides nothing.
 //!
 //! What the agent does, on reports every 10 ms:
@@ -37,7 +37,7 @@
 //!
 //! It does not fit stock CCP's limits (its registers do not); every datapath that runs the whole language runs it.
 
-use crate::{MAX_MSS_BYTES, REPORT_US};
+use crate::parameters::{MAX_MSS_BYTES, REPORT_US};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, Report};
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
@@ -226,7 +226,7 @@ impl NimbusFlow {
         let then = [self.samples.front(), self.samples.back()].into_iter().flatten().map(|(_, base)| *base);
         let then = then.max().unwrap_or(0);
         let window = u128::from(then) * u128::from(srtt_us) / 1_000_000;
-        let window = if elastic { window.min(crate::MAX_WINDOW_BYTES.into()) as i64 } else { 0 };
+        let window = if elastic { window.min(crate::parameters::MAX_WINDOW_BYTES.into()) as i64 } else { 0 };
         Some([("competitive", i64::from(elastic)), ("window", window)])
     }
 }
@@ -331,7 +331,7 @@ impl Algorithm for Nimbus {
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let mss_bytes = i64::from(info.mss_bytes.clamp(1, MAX_MSS_BYTES));
         let value = |parameter: Parameter| parameter.value_in(&self.values);
-        let window = info.init_cwnd_bytes.min(crate::MAX_WINDOW_BYTES) as i64;
+        let window = info.init_cwnd_bytes.min(crate::parameters::MAX_WINDOW_BYTES) as i64;
         let fields = [
             ("mss", mss_bytes),
             ("packet", mss_bytes),

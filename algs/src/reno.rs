@@ -25,7 +25,7 @@
 //! It keeps within stock CCP's language and limits, so it also runs on libccp: every subtraction is of a
 //! smaller number from a larger one.
 
-use crate::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
+use crate::parameters::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
 use ccplane_alg::FoldAlgorithm;
 
 /// Reno, which starts with RFC 5681's "arbitrarily high" slow start threshold and reports decreases at once.

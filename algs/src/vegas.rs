@@ -27,7 +27,7 @@
 //!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
-use crate::{MAX_WINDOW_BYTES, MSS_BYTES, REPORT, REPORT_US, drained_window};
+use crate::parameters::{MAX_WINDOW_BYTES, MSS_BYTES, REPORT, REPORT_US, drained_window};
 use ccplane_alg::{FoldAlgorithm, Parameter};
 
 const fn packets(name: &'static str, about: &'static str, default: i64) -> Parameter {

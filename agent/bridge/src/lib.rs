@@ -35,11 +35,11 @@ macro_rules! runs_elsewhere {
 mod address;
 mod bridge;
 mod hosted;
+mod hosted_link;
 mod link;
 mod links;
 mod outbox;
 mod relay;
-mod seat;
 mod silence;
 mod socket;
 mod transport;

@@ -73,7 +73,7 @@ impl Link {
     }
 
     /// Passes messages between portus and the core, both ways; returns whether portus asked the core for anything.
-    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
+    pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
         if now_us >= self.next_poll_us {
             self.poll(core, now_us);
         }

@@ -2,8 +2,8 @@
 
 use crate::bridge::BridgeCounters;
 use crate::hosted::Hosted;
+use crate::hosted_link::HostedLink;
 use crate::link::Link;
-use crate::seat::Seat;
 use crate::{Options, PORTUS};
 use ccplane_alg::Algorithm;
 use ccplane_core::Core;
@@ -15,20 +15,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// Wakes a loop for the algorithms of this process.
-struct Bell {
-    rung: Arc<EventFd>,
-    /// Readable when it was rung, and when portus has answered over its socket.
+struct LoopWaker {
+    event: Arc<EventFd>,
+    /// Readable when `event` was written, and when portus has answered over its socket.
     any: Epoll,
     /// The descriptor of portus's socket that is polled.
     portus: Option<RawFd>,
 }
 
-impl Bell {
-    fn new() -> io::Result<Bell> {
-        let rung = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+impl LoopWaker {
+    fn new() -> io::Result<LoopWaker> {
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        any.add(&rung, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-        Ok(Bell { rung: Arc::new(rung), any, portus: None })
+        any.add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        Ok(LoopWaker { event: Arc::new(event), any, portus: None })
     }
 
     /// Polls portus's socket, which comes and goes, from now on.
@@ -46,9 +46,9 @@ impl Bell {
 /// The ways of one loop.
 pub struct Links {
     portus: Link,
-    seats: Vec<Seat>,
-    /// Present if there are seats.
-    bell: Option<Bell>,
+    hosted: Vec<HostedLink>,
+    /// Present if this process hosts any.
+    waker: Option<LoopWaker>,
 }
 
 impl Links {
@@ -58,44 +58,44 @@ impl Links {
     /// There is no descriptor or thread left.
     pub fn new(options: Options, algorithms: &[Arc<dyn Algorithm>], enter: fn()) -> io::Result<Links> {
         let (silence_us, max_flows) = (options.silence_us, options.max_flows);
-        let mut links = Links { portus: Link::new(options), seats: Vec::new(), bell: None };
+        let mut links = Links { portus: Link::new(options), hosted: Vec::new(), waker: None };
         let hosted = algorithms.iter().filter_map(|a| (&**a as &dyn Any).downcast_ref::<Hosted>());
         for hosted in hosted {
-            let bell = match &mut links.bell {
-                Some(bell) => bell,
-                none => none.insert(Bell::new()?),
+            let waker = match &mut links.waker {
+                Some(waker) => waker,
+                none => none.insert(LoopWaker::new()?),
             };
-            let channel = hosted.join(&bell.rung, enter)?;
-            links.seats.push(Seat::new(channel, silence_us, max_flows));
+            let channel = hosted.join(&waker.event, enter)?;
+            links.hosted.push(HostedLink::new(channel, silence_us, max_flows));
         }
         Ok(links)
     }
 
     /// Becomes readable when an algorithm has answered; `None` while nothing can come.
     pub fn ready(&self) -> Option<BorrowedFd<'_>> {
-        match &self.bell {
-            Some(bell) => Some(bell.any.0.as_fd()),
+        match &self.waker {
+            Some(waker) => Some(waker.any.0.as_fd()),
             None => self.portus.ready(),
         }
     }
 
     /// Passes messages between the algorithms and the core, both ways; returns whether any asked the core for anything.
-    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
-        let mut asked = self.portus.turned(core, now_us);
-        if let Some(bell) = &mut self.bell {
-            bell.follow(self.portus.ready());
-            // Before the answers are taken: one that comes later rings again.
-            let _ = bell.rung.read();
+    pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
+        let mut asked = self.portus.exchange(core, now_us);
+        if let Some(waker) = &mut self.waker {
+            waker.follow(self.portus.ready());
+            // Before the answers are taken: one that comes later wakes the loop again.
+            let _ = waker.event.read();
         }
-        for seat in &mut self.seats {
-            asked |= seat.turned(core, now_us);
+        for link in &mut self.hosted {
+            asked |= link.exchange(core, now_us);
         }
         asked
     }
 
     /// Messages that algorithms of this process have not handled yet.
     pub fn unhandled(&self) -> usize {
-        self.seats.iter().map(Seat::unhandled).sum()
+        self.hosted.iter().map(HostedLink::unhandled).sum()
     }
 
     /// Returns the counters of a hosted algorithm.
@@ -103,6 +103,6 @@ impl Links {
         if algorithm == PORTUS {
             return Some(self.portus.counters());
         }
-        self.seats.iter().find(|seat| seat.name() == algorithm).map(Seat::counters)
+        self.hosted.iter().find(|link| link.name() == algorithm).map(HostedLink::counters)
     }
 }

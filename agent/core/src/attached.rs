@@ -1,11 +1,12 @@
 //! State of one attached datapath: its programs, slots, and waiting commands.
 
+use crate::action::{Command, DatapathId, Fields};
 use crate::catalog::{Compiled, Entry};
+use crate::deploy::Candidate;
 use crate::deploy::{Origin, PushRules, SlotDeployment, SlotState};
 use crate::flow::NativeReason;
 use crate::panics::catch;
 use crate::queue::Queue;
-use crate::{Candidate, Command, DatapathId, Fields};
 use ccplane_alg::{Control, Request};
 use ccplane_contract::{Capabilities, DatapathError, FlowId, ProgramUid};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,9 @@
 //! The algorithms that there are, their programs compiled once, and the meaning of field names.
 
 use crate::action::Fields;
+use crate::limits::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS};
 use crate::panics::catch;
-use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS, NATIVE};
+use crate::rules::NATIVE;
 use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_contract::{Capabilities, Field, ProgramUid};
 use ccplane_program::ir::{

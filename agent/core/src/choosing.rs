@@ -1,6 +1,6 @@
 //! Flows whose algorithm chooses among others: their start, the input of their choosers, and their changes of arm.
 
-use crate::DatapathId;
+use crate::action::DatapathId;
 use crate::attached::Attached;
 use crate::catalog::{Catalog, Entry};
 use crate::core::Core;

@@ -2,17 +2,19 @@
 //! `lifecycle`, reports in `reports`, and what an algorithm asks for in `requests`. Actions and their results are in
 //! `results`, a datapath's programs and slots in `attached`, deployments in `learning`.
 
+use crate::action::DatapathId;
 use crate::attached::{Attached, Deploy, InstallView};
 use crate::catalog::Catalog;
 use crate::deploy::{Decision, PushRules};
 use crate::fallback::{Fallback, Fallbacks};
 use crate::flow::{AlgorithmCounters, FlowState, FlowView, NativeReason};
 use crate::host::Hosts;
+use crate::limits::{MAX_DATAPATHS, MAX_FLOWS};
 use crate::queue::Queue;
 use crate::rows::Rows;
+use crate::rules::FALLBACK;
 use crate::rules::{Rules, RulesError};
 use crate::variants::variants;
-use crate::{DatapathId, FALLBACK, MAX_DATAPATHS, MAX_FLOWS};
 use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Capabilities, Event, FlowId, FlowStats};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,8 @@
 //! One turn of the loop around a datapath.
 
-use crate::{Core, DatapathId, MAX_EVENTS_PER_DRIVE};
+use crate::action::DatapathId;
+use crate::core::Core;
+use crate::limits::MAX_EVENTS_PER_DRIVE;
 use ccplane_contract::{Datapath, Event};
 
 /// Work done in one turn.
@@ -54,7 +56,7 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
 /// Code that runs after each turn of a core in the core's own time, such as a learner beside simulated flows.
 pub trait Companion {
     /// Takes rows and decisions from `core` and may propose snapshots; `now_us` is the core's time, microseconds.
-    fn turned(&mut self, core: &mut Core, now_us: u64);
+    fn after_turn(&mut self, core: &mut Core, now_us: u64);
 
     /// Makes the turn: as [`drive`], but for a companion that watches what passes between the core and the datapath.
     fn drive(&mut self, core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {

@@ -4,8 +4,8 @@
 use crate::attached::Attached;
 use crate::catalog::Catalog;
 use crate::flow::{FlowState, NativeReason};
+use crate::rules::{FALLBACK, NATIVE};
 use crate::start::start;
-use crate::{FALLBACK, NATIVE};
 use ccplane_contract::FlowId;
 use std::collections::BTreeSet;
 

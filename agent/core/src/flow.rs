@@ -1,8 +1,10 @@
 //! State of each flow, and its public view.
 
+use crate::action::DatapathId;
+use crate::catalog::{CommandError, Compiled};
 use crate::host::HostReason;
 use crate::panics::catch;
-use crate::{CommandError, Compiled, DatapathId, FALLBACK};
+use crate::rules::FALLBACK;
 use ccplane_alg::{Algorithm, Choice, Chooser, Flow};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;

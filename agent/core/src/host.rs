@@ -1,7 +1,7 @@
 //! Hosts of algorithms, such as a portus agent: the events that the core sends them, and the reasons why
 //! their flows run natively.
 
-use crate::DatapathId;
+use crate::action::DatapathId;
 use ccplane_alg::{Control, Flow, Report};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo, ProgramUid, Values};
 use std::sync::Arc;

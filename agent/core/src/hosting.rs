@@ -3,10 +3,12 @@
 //! The core tells each host of the algorithm's flows as [`HostEvent`]s, and takes the host's commands through the methods here. A flow
 //! runs its native algorithm, for a stated [`HostReason`], until the host sets a program on it, and again while the host is away.
 
+use crate::action::{Command, DatapathId, Fields};
+use crate::catalog::CommandError;
 use crate::core::Core;
 use crate::flow::{FlowLog, FlowState, NativeReason, RunningAlgorithm};
 use crate::host::{HostError, HostEvent, HostReason, HostedFlow};
-use crate::{Command, CommandError, DatapathId, Fields, MAX_FIELDS};
+use crate::limits::MAX_FIELDS;
 use ccplane_contract::{Field, FlowId, FlowStats, ProgramUid};
 use ccplane_program::ir::Program;
 use std::collections::BTreeSet;

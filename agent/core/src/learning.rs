@@ -1,10 +1,14 @@
 //! The core's part in learning: rows go out, snapshots come in, and flows whose policy had no answer are handled.
 
+use crate::action::DatapathId;
 use crate::attached::{Attached, next_uid};
+use crate::core::Core;
 use crate::deploy::SlotDeployment;
+use crate::deploy::{Candidate, Decision, Deployment, Verdict};
 use crate::flow::NativeReason;
+use crate::limits::MAX_DECISIONS;
+use crate::rows::{Batch, Measure};
 use crate::start::start;
-use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
 use ccplane_snapshot::Hash;
 use std::collections::VecDeque;

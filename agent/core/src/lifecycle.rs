@@ -1,5 +1,6 @@
 //! Flows start, end, and go to their native algorithm.
 
+use crate::action::{Command, DatapathId};
 use crate::choosing::begin;
 use crate::core::Core;
 use crate::flow::{FlowState, NativeReason, RunningAlgorithm};
@@ -7,7 +8,6 @@ use crate::host::HostedFlow;
 use crate::panics::catch;
 use crate::rules::NATIVE;
 use crate::start::start;
-use crate::{Command, DatapathId};
 use ccplane_contract::{FlowId, FlowInfo};
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! The actions of one datapath: those that wait, and those whose end is not known yet.
 
-use crate::{Action, ActionId, Command, CommandError, DatapathId, Fields, MAX_QUEUED_COMMANDS};
+use crate::action::{Action, ActionId, Command, DatapathId, Fields};
+use crate::catalog::CommandError;
+use crate::limits::MAX_QUEUED_COMMANDS;
 use ccplane_contract::{FlowId, ProgramUid};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! The way of a report: to its flow's algorithm, and what follows from it to the datapath's queue and to the learner. The
 //! core's busiest.
 
-use crate::DatapathId;
+use crate::action::DatapathId;
 use crate::attached::Attached;
 use crate::core::Core;
 use crate::flow::{FlowLog, FlowState, LastReport, NativeReason};

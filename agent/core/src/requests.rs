@@ -1,9 +1,11 @@
 //! Requests of an algorithm for its flow, turned into queued commands of the datapath.
 
+use crate::action::{Command, Fields};
+use crate::catalog::CommandError;
 use crate::catalog::Compiled;
 use crate::flow::FlowLog;
+use crate::limits::MAX_COMMANDS_PER_CALL;
 use crate::queue::Queue;
-use crate::{Command, CommandError, Fields, MAX_COMMANDS_PER_CALL};
 use ccplane_alg::{Control, Request};
 use ccplane_contract::FlowId;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! The way of what the core asks of a datapath: taken as an action, answered by how it ended.
 
+use crate::action::{Action, ActionId, Command, DatapathId};
 use crate::attached::{Attached, InstallState};
+use crate::catalog::CommandError;
 use crate::core::Core;
 use crate::flow::{FlowLog, FlowState, NativeReason};
 use crate::queue::Waiting;
-use crate::{Action, ActionId, Command, CommandError, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, ProgramUid};
 use std::sync::Arc;
 

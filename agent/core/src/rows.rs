@@ -1,6 +1,7 @@
 //! Intervals on their way to learners, in bounded buffers.
 
-use crate::{DatapathId, MAX_MEASURES, MAX_ROWS};
+use crate::action::DatapathId;
+use crate::limits::{MAX_MEASURES, MAX_ROWS};
 use ccplane_alg::Row;
 use ccplane_contract::{FlowId, FlowStats, TransportStats};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! Ordered rules that choose a new flow's algorithm; the first match decides.
 
-use crate::MAX_RULES;
+use crate::limits::MAX_RULES;
 use ccplane_alg::ParameterError;
 use ccplane_contract::FlowInfo;
 use ipnet::IpNet;
@@ -9,6 +9,8 @@ use std::ops::RangeInclusive;
 
 /// The algorithm name that leaves a flow to its datapath's own algorithm.
 pub const NATIVE: &str = "native";
+/// The algorithm of flows that their own cannot steer, on datapaths without a native one.
+pub const FALLBACK: &str = "reno";
 
 /// One rule: matches the flows for which all its conditions hold; without conditions, all.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! Starting an algorithm on a flow.
 
+use crate::action::{Command, Fields};
 use crate::attached::Attached;
 use crate::catalog::{Compiled, Entry};
 use crate::flow::{FlowLog, FlowState, NativeReason, RunningAlgorithm};
 use crate::panics::catch;
 use crate::queue::Queue;
 use crate::requests::queue_requests;
-use crate::{Command, Fields};
 use ccplane_alg::{Algorithm, Control, Handover, Request};
 use ccplane_contract::FlowId;
 use ccplane_program::ir::Hook;

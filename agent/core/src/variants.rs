@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, Entry};
 use crate::panics::catch;
-use crate::{Rules, RulesError};
+use crate::rules::{Rules, RulesError};
 use ccplane_alg::{Algorithm, configure};
 use std::sync::Arc;
 

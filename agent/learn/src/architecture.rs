@@ -1,6 +1,6 @@
 //! The shape of a policy's networks, and the weights that they start from.
 
-use crate::Rng;
+use crate::rng::Rng;
 use ccplane_quantize::{Activation, Dense, Mlp};
 use serde::{Deserialize, Serialize};
 

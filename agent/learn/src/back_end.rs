@@ -1,7 +1,11 @@
 //! The back ends that compute updates, chosen at run time.
 
 use crate::device::TorchOptions;
-use crate::{LearnError, Learner, Native, Policy, PpoConfig};
+use crate::error::LearnError;
+use crate::learner::Learner;
+use crate::native::Native;
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
 
 /// The implementation that computes updates.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,6 +1,7 @@
 //! Trajectories and their outcomes, as rows to learn from.
 
-use crate::{LearnError, PpoConfig};
+use crate::error::LearnError;
+use crate::ppo::PpoConfig;
 
 /// Rows, one after the other: trajectory by trajectory, in the order of time.
 #[derive(Clone, PartialEq, Default, Debug)]

@@ -1,8 +1,9 @@
 //! Supervised learning of a classifier: softmax and cross-entropy, by any [`Optimiser`]. Deterministic from a seed.
 
 use crate::error::LearnError;
+use crate::math;
 use crate::optimiser::{Optimiser, Steps};
-use crate::{Rng, math};
+use crate::rng::Rng;
 use ccplane_quantize::{Activation, Dense, Mlp, Scratch};
 
 /// Observations and the class of each.

@@ -1,6 +1,6 @@
 //! The environments that agents learn in.
 
-use crate::Preference;
+use crate::preference::Preference;
 
 /// The way an agent's step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,8 @@
 //! Errors of learners.
 
-use crate::{Architecture, ArchitectureError, PolicyError, PpoError};
+use crate::architecture::{Architecture, ArchitectureError};
+use crate::policy::PolicyError;
+use crate::ppo::PpoError;
 
 /// The reason why something cannot be learned by.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -1,6 +1,11 @@
 //! The trait of learners and the state that they go on from.
 
-use crate::{Architecture, Batch, LearnError, Policy, PpoConfig, Rng};
+use crate::architecture::Architecture;
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
+use crate::rng::Rng;
 
 /// Improves a policy from batches of its actions. All back ends do the update of [`PpoConfig`], and differ only in rounding.
 pub trait Learner: Send {

@@ -2,8 +2,9 @@
 
 pub(crate) mod file;
 
+use crate::architecture::{Architecture, ArchitectureError};
 use crate::math;
-use crate::{Architecture, ArchitectureError, Rng};
+use crate::rng::Rng;
 use ccplane_quantize::{Dense, Mlp, MlpError};
 use ccplane_snapshot::PolicySpec;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,12 @@
 //! An actor that keeps what it saw and did as rows to learn from.
 
 use crate::batch::{Batch, Trajectory};
+use crate::environment::{Actor, End};
 use crate::math::log_prob;
-use crate::{Actor, ActorCritic, End, Policy, PpoConfig, Rng};
+use crate::native::ActorCritic;
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
+use crate::rng::Rng;
 
 /// An actor that follows a policy, exploring, and keeps what it saw.
 pub struct Recorder {
@@ -103,7 +107,8 @@ impl Actor for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Architecture, testing};
+    use crate::architecture::Architecture;
+    use crate::testing;
 
     #[test]
     fn agents_in_their_own_time() {

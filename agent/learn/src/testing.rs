@@ -1,6 +1,7 @@
 //! Helpers that several tests share.
 
-use crate::{Architecture, Policy};
+use crate::architecture::Architecture;
+use crate::policy::Policy;
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};
 
 /// A specification of so many inputs, -1000 to 1000, and actions of +-2.

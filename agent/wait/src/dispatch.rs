@@ -5,8 +5,8 @@
 //! takes nothing from a queue, so that an item is handled by its owner alone.
 
 use crate::affinity::{self, Pinned};
+use crate::parker::Parker;
 use crate::ready::Ready;
-use crate::seat::Seat;
 use crate::sys;
 use std::io;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Dispatcher {
     shared: Arc<Shared>,
-    owners: Arc<[Arc<Seat>]>,
+    owners: Arc<[Arc<Parker>]>,
     core: usize,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,15 +80,15 @@ impl Dispatcher {
         core: usize,
         class: Class,
         ready: Arc<Ready>,
-        owners: Vec<Arc<Seat>>,
+        owners: Vec<Arc<Parker>>,
     ) -> Result<Dispatcher, DispatchError> {
         if owners.len() != ready.queues() {
             return Err(DispatchError::Owners { queues: ready.queues(), owners: owners.len() });
         }
-        let owners: Arc<[Arc<Seat>]> = owners.into();
+        let owners: Arc<[Arc<Parker>]> = owners.into();
         let shared = Arc::new(Shared::default());
-        let (state, seats) = (Arc::clone(&shared), Arc::clone(&owners));
-        let thread = start_thread("ccp-dispatch", core, class, move || dispatch(&state, &ready, &seats));
+        let (state, parkers) = (Arc::clone(&shared), Arc::clone(&owners));
+        let thread = start_thread("ccp-dispatch", core, class, move || dispatch(&state, &ready, &parkers));
         // Whoever sleeps already would not be called any more.
         let thread = thread.inspect_err(|_| owners.iter().for_each(|owner| _ = owner.call()))?;
         Ok(Dispatcher { shared, owners, core, thread: Some(thread) })
@@ -158,7 +158,7 @@ pub(crate) fn start_thread(
     Err(error)
 }
 
-fn dispatch(shared: &Shared, ready: &Ready, owners: &[Arc<Seat>]) {
+fn dispatch(shared: &Shared, ready: &Ready, owners: &[Arc<Parker>]) {
     let mut empty_rounds = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let found = (0..POLLS_PER_ROUND).any(|_| {

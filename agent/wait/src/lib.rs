@@ -9,13 +9,14 @@
 //! | `auto` | it polls in the part of each gap in which most events come, as far as a budget goes | nothing where that was right |
 //!
 //! [`Waiter`] makes the choices without I/O. Who waits asks it what to do, and does it: there is no loop here that knows sockets
-//! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Seat`]); where
+//! or rings. [`Dispatcher`] is a thread, to which producers speak through marks ([`Ready`]) and which calls owners ([`Parker`]); where
 //! the producers are other processes or the kernel, one looks at the queues instead ([`Watched`]).
 //! [`affinity`], [`set_busy_poll`], [`BusyWait`] and [`AwakeCores`] are what the system can do beside.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod affinity;
+mod atomic;
 mod auto;
 mod cost;
 mod dispatch;
@@ -24,30 +25,22 @@ mod gaps;
 mod latency;
 #[cfg(all(loom, test))]
 mod model;
+mod parker;
 mod plan;
 mod ready;
-mod seat;
 mod sockets;
 mod step;
 mod sys;
 mod waiter;
 mod watch;
 
-/// The atomics, which are loom's where `make loom` checks the orderings.
-mod atomic {
-    #[cfg(all(loom, test))]
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-    #[cfg(not(all(loom, test)))]
-    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-}
-
 pub use auto::DWELL_NS;
 pub use cost::{measure_sleep, prepare, sleep_exactly, thread_time};
 pub use dispatch::{Class, DispatchError, Dispatched, Dispatcher, FIFO_PRIORITY, begin};
 pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
+pub use parker::Parker;
 pub use plan::Window;
 pub use ready::{MAX_QUEUES, QueuesError, Ready};
-pub use seat::Seat;
 pub use sockets::{BusyPollError, BusyWait, busy_poll_us, incoming_napi, set_busy_poll};
 pub use step::{Step, sleep_time};
 pub use waiter::{Mode, ModeError, Waiter, Wake};

@@ -1,7 +1,7 @@
 //! Marks and calls under loom: every way in which two threads may run, and every value that a load may see.
 
+use crate::parker::Parker;
 use crate::ready::Ready;
-use crate::seat::Seat;
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -45,9 +45,9 @@ fn no_item_is_left_behind_a_mark() {
 fn no_call_is_lost() {
     const CALLS: u32 = 2;
     check(|| {
-        let seat = Arc::new(Seat::new());
+        let parker = Arc::new(Parker::new());
         let calls = Arc::new(AtomicU32::new(0));
-        let (caller, called) = (Arc::clone(&seat), Arc::clone(&calls));
+        let (caller, called) = (Arc::clone(&parker), Arc::clone(&calls));
         let calling = thread::spawn(move || {
             for _ in 0..CALLS {
                 called.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn no_call_is_lost() {
         });
         // Calls may fall together, but the last one is always followed by a look.
         while calls.load(Ordering::Relaxed) < CALLS {
-            seat.wait(Duration::MAX);
+            parker.wait(Duration::MAX);
         }
         calling.join().unwrap();
     });
@@ -67,20 +67,20 @@ fn no_call_is_lost() {
 fn an_owner_wakes_for_what_was_marked() {
     check(|| {
         let ready = Arc::new(Ready::new(1).unwrap());
-        let seat = Arc::new(Seat::new());
+        let parker = Arc::new(Parker::new());
         let item = Arc::new(AtomicU32::new(0));
         let (marks, put) = (Arc::clone(&ready), Arc::clone(&item));
         let producer = thread::spawn(move || {
             put.store(1, Ordering::Relaxed);
             marks.mark(0);
         });
-        let (takes, caller) = (Arc::clone(&ready), Arc::clone(&seat));
+        let (takes, caller) = (Arc::clone(&ready), Arc::clone(&parker));
         let dispatcher = thread::spawn(move || {
             while takes.take(|_| _ = caller.call()) == 0 {
                 thread::yield_now();
             }
         });
-        assert!(seat.wait(Duration::MAX));
+        assert!(parker.wait(Duration::MAX));
         assert_eq!(item.load(Ordering::Relaxed), 1);
         producer.join().unwrap();
         dispatcher.join().unwrap();

@@ -7,7 +7,7 @@
 
 use crate::affinity::Pinned;
 use crate::dispatch::{Class, DispatchError, POLLS_PER_ROUND, ROUNDS_PER_YIELD, begin, start_thread};
-use crate::seat::Seat;
+use crate::parker::Parker;
 use crate::sys;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -40,7 +40,7 @@ pub struct Watched {
 /// A thread as its watcher knows it.
 #[derive(Default)]
 struct Member {
-    seat: Seat,
+    parker: Parker,
     /// Its queues, and while it sleeps the descriptor that this sleep named.
     queues: Mutex<(Queues, Option<RawFd>)>,
 }
@@ -79,7 +79,7 @@ impl Watched {
     ) -> Result<Watched, DispatchError> {
         let watcher = Watcher::of(core, class, settle)?;
         let pinned = begin(core, watcher.class)?;
-        let member = Arc::new(Member { seat: Seat::new(), queues: Mutex::new((queues, None)) });
+        let member = Arc::new(Member { parker: Parker::new(), queues: Mutex::new((queues, None)) });
         watcher.shared.change(|members| members.push(Arc::clone(&member)));
         Ok(Watched { member, watcher, _pinned: pinned })
     }
@@ -91,10 +91,10 @@ impl Watched {
 
     /// Sleeps until a queue has something, `also` is readable, or `timeout` passed; true where the watcher called.
     pub fn sleep(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> bool {
-        let Some(also) = also else { return self.member.seat.wait(timeout) };
+        let Some(also) = also else { return self.member.parker.wait(timeout) };
         // Borrowed until this returns, it stays open for as long as the watcher has its number.
         locked(&self.member.queues).1 = Some(also.as_raw_fd());
-        let called = self.member.seat.wait(timeout);
+        let called = self.member.parker.wait(timeout);
         locked(&self.member.queues).1 = None;
         called
     }
@@ -197,9 +197,9 @@ enum Found {
 fn look_around(members: &[Arc<Member>]) -> Found {
     for n in 0..POLLS_PER_ROUND {
         let mut found = Found::NobodyAsleep;
-        for member in members.iter().filter(|member| member.seat.is_asleep()) {
+        for member in members.iter().filter(|member| member.parker.is_asleep()) {
             if member.has_something(n == 0) {
-                member.seat.call();
+                member.parker.call();
                 found = Found::Called;
             } else if found == Found::NobodyAsleep {
                 found = Found::Nothing;
@@ -252,13 +252,13 @@ mod tests {
         assert_eq!(look_around(&members), Found::NobodyAsleep, "whoever is awake looks itself");
         let sleepers = members.each_ref().map(|member| {
             let member = Arc::clone(member);
-            std::thread::spawn(move || member.seat.wait(ccplane_testing::PATIENCE))
+            std::thread::spawn(move || member.parker.wait(ccplane_testing::PATIENCE))
         });
-        wait_until("both sleep", || members.iter().all(|member| member.seat.is_asleep()));
+        wait_until("both sleep", || members.iter().all(|member| member.parker.is_asleep()));
         assert_eq!(look_around(&members[..1]), Found::Nothing);
         assert_eq!(look_around(&members), Found::Called);
-        assert!(members[0].seat.is_asleep() && !members[1].seat.is_asleep());
-        members[0].seat.call();
+        assert!(members[0].parker.is_asleep() && !members[1].parker.is_asleep());
+        members[0].parker.call();
         assert_eq!(sleepers.map(|sleeper| sleeper.join().unwrap()), [true, true]);
     }
 }

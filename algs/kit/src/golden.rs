@@ -5,7 +5,10 @@
 //!
 //! Where they differ on purpose, run the test with [`BLESS`] set in the environment and read the diff.
 
-use crate::{Bounds, Failure, Scenario, Trajectory, check, scenario};
+use crate::rig::Trajectory;
+use crate::scenario::Scenario;
+use crate::violation::{Bounds, Failure};
+use crate::{check, scenario};
 use ccplane_alg::Algorithm;
 use std::fmt::Write as _;
 use std::path::Path;

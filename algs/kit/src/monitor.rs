@@ -1,6 +1,6 @@
 //! The invariants that hold after each ACK.
 
-use crate::{Bounds, Violation};
+use crate::violation::{Bounds, Violation};
 use ccplane_program::ir::{INFINITY, Prim};
 use ccplane_program::vm;
 

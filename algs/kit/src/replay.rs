@@ -3,7 +3,10 @@
 //! Reports are compared too, so the agent would have answered them alike, and the rest of the script is what it would
 //! have been there.
 
-use crate::{Bounds, Failure, Scenario, Trajectory, Violation, check, scenario};
+use crate::rig::Trajectory;
+use crate::scenario::Scenario;
+use crate::violation::{Bounds, Failure, Violation};
+use crate::{check, scenario};
 use ccplane_alg::Algorithm;
 use ccplane_contract::suite::{self, Executor};
 use ccplane_sim::SimExecutor;

@@ -4,7 +4,7 @@
 use crate::monitor::{Monitor, Reported};
 use crate::operation::Operation;
 use crate::path::{PathConfig, RigPath};
-use crate::{Bounds, Violation};
+use crate::violation::{Bounds, Violation};
 use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_contract::suite::{Script, Step};
 use ccplane_contract::{

@@ -14,8 +14,10 @@ use ccplane_program::lang::parse;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 
 use super::fields_of;
+use crate::aurora::Aurora;
+use crate::mocc::Mocc;
+use crate::parameters::{DEFAULT_REPORT_US, REPORT_US};
 use crate::policy_program::PolicyProgram;
-use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
 
 /// Declarations, and a clause before the last one that applies the agent's decision.
 ///

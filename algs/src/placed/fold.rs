@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter};
 
 use super::{Unattended, fields_of};
-use crate::Aurora;
+use crate::aurora::Aurora;
 
 const NAME: &str = "aurora-fold";
 

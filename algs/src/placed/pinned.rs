@@ -161,8 +161,11 @@ impl Algorithm for WithSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aurora::Aurora;
+    use crate::mocc::Mocc;
+    use crate::neural::Neural;
+    use crate::reno::RENO;
     use crate::testing::reported;
-    use crate::{Aurora, Mocc, Neural, RENO};
     use ccplane_program::compile;
     use ccplane_snapshot::{Admission, Trust};
 

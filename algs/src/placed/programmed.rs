@@ -85,7 +85,8 @@ impl Algorithm for WithProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CUBIC, RENO};
+    use crate::cubic::CUBIC;
+    use crate::reno::RENO;
     use ccplane_program::compile;
 
     fn with(algorithm: Arc<dyn Algorithm>, source: &str) -> Result<WithProgram, UnfitProgram> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource};
 
 use super::{Unattended, fields_of};
-use crate::Aurora;
+use crate::aurora::Aurora;
 use crate::policy_program::PolicyProgram;
 
 const NAME: &str = "aurora-still";

@@ -25,8 +25,13 @@ mod path;
 mod prefix;
 mod record;
 
+use crate::bbr::BBR;
+use crate::copa::COPA;
+use crate::cubic::CUBIC;
+use crate::dual::Dual;
+use crate::mocc::Mocc;
 use crate::placed::algorithm_of;
-use crate::{BBR, COPA, CUBIC, Dual, Mocc, VEGAS};
+use crate::vegas::VEGAS;
 use ccplane_alg::{Algorithm, Chooser, Control, Flow, FlowInfo, Memory, Parameter, ProgramSource};
 use chooser::PathChooser;
 use knowledge::Shared;

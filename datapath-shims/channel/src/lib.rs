@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod atomic;
 pub mod clock;
 mod end;
 pub mod hub;
@@ -23,14 +24,6 @@ mod socket;
 #[allow(unsafe_code)]
 mod sys;
 mod waker;
-
-/// The atomics, which are loom's where `make loom` checks the orderings.
-mod atomic {
-    #[cfg(all(loom, test))]
-    pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
-    #[cfg(not(all(loom, test)))]
-    pub use std::sync::atomic::{AtomicU64, Ordering, fence};
-}
 
 pub use ccplane_wait::Wake;
 pub use ccplane_wire::v2::Clock;

@@ -12,8 +12,8 @@ use crate::maps::{OpenMaps, page_bytes};
 use crate::options::Options;
 use crate::pins;
 use crate::refusal::last_lines;
-use crate::sys::{self, AttachTo, ProgType, Shared};
 use crate::tcp;
+use ccplane_bpf::{self as sys, AttachTo, ProgType, Shared};
 use ccplane_nn_codegen::asm::Insn;
 
 /// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.

@@ -14,12 +14,12 @@ use ccplane_program::ir::{MAX_POLICY_SLOTS, Program};
 
 use crate::attach::{self, Members};
 use crate::attachment::Attachment;
-use crate::book::{Book, Instance};
 use crate::btf::Btf;
 use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os, os_error};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
+use crate::known_flows::{Instance, KnownFlows};
 use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, ctl};
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
@@ -28,9 +28,9 @@ use crate::pins;
 use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
-use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
+use ccplane_bpf::{self as sys, AttachTo, ProgType};
 
 /// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
 ///
@@ -61,7 +61,7 @@ pub struct EbpfDatapath {
     defined: u32,
     ring: Arc<Ring>,
     programs: Programs<Loaded>,
-    book: Book,
+    known_flows: KnownFlows,
     /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
     dispatcher: Option<OwnedFd>,
     /// The layout version of the datapath that this one has replaced.
@@ -137,7 +137,7 @@ impl EbpfDatapath {
         control.u32(ctl::AGENT_PID as usize).store(std::process::id(), Relaxed);
         control.u32(ctl::WAITING as usize).store(0, Relaxed);
         control.u32(ctl::WAKER_CORE as usize).store(0, Relaxed);
-        let book = Book::new(Some(options.name.clone()), &memory);
+        let known_flows = KnownFlows::new(Some(options.name.clone()), &memory);
         let mut datapath = EbpfDatapath {
             options,
             kernel,
@@ -148,13 +148,13 @@ impl EbpfDatapath {
             ring,
             // Fields are staged for the instance of a program.
             programs: Programs::new(MAX_PROGRAMS).keeping_native(),
-            book,
+            known_flows,
             dispatcher,
             replaced: None,
             attachment,
         };
         datapath.heartbeat();
-        datapath.book.reconcile(&datapath.memory);
+        datapath.known_flows.reconcile(&datapath.memory);
         Ok(datapath)
     }
 
@@ -218,7 +218,7 @@ impl EbpfDatapath {
 
     /// The datapath's events, to wait for.
     pub fn events(&self) -> KernelEvents<'_> {
-        KernelEvents::new(&self.memory, &self.ring, &self.book)
+        KernelEvents::new(&self.memory, &self.ring, &self.known_flows)
     }
 
     /// The nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an [`account`]
@@ -306,7 +306,7 @@ impl Shim for EbpfDatapath {
 
     ccplane_contract::program_table!(programs);
 
-    crate::book::known!();
+    crate::known_flows::known!();
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let slot = self.free_slot()?;
@@ -333,7 +333,7 @@ impl Shim for EbpfDatapath {
         let values = Values::new(&program, fields);
         let start = Start { slot: loaded.slot as u32 + 1, uid: uid.0 };
         let change = values.change(starts.then_some(start), loaded.instance);
-        self.book.stage(&self.memory, flow, Some(uid), &change)
+        self.known_flows.stage(&self.memory, flow, Some(uid), &change)
     }
 }
 
@@ -345,7 +345,7 @@ impl Datapath for EbpfDatapath {
     ccplane_contract::program_commands!();
 
     fn requested(&self, flow: FlowId) -> Option<&str> {
-        self.book.requested(flow)
+        self.known_flows.requested(flow)
     }
 
     /// Slots outlive the agent. The next one may define them with other shapes, before it installs programs that ask
@@ -371,5 +371,5 @@ impl Datapath for EbpfDatapath {
         self.memory.ctl.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);
     }
 
-    crate::book::flow_commands!();
+    crate::known_flows::flow_commands!();
 }

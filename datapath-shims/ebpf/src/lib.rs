@@ -10,7 +10,6 @@
 mod arith;
 mod attach;
 mod attachment;
-mod book;
 mod btf;
 mod codegen;
 mod datapath;
@@ -20,6 +19,7 @@ mod events;
 mod frame;
 mod host;
 mod kernel;
+mod known_flows;
 mod layout;
 mod listing;
 mod lock;
@@ -39,8 +39,6 @@ mod table;
 mod tcp;
 pub mod testrun;
 mod waiting;
-
-use ccplane_bpf as sys;
 
 pub use btf::BtfError;
 pub use ccplane_bpf::run_when_idle;

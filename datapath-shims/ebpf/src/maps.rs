@@ -13,8 +13,8 @@ use crate::kernel::Maps;
 use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, policy, rec};
 use crate::pins;
 use crate::slots::SlotMemory;
-use crate::sys::{self, MapType, Shared};
 use crate::table::Table;
+use ccplane_bpf::{self as sys, MapType, Shared};
 
 /// Open descriptors of all maps.
 pub struct OpenMaps {

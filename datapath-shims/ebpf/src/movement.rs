@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 use crate::maps::page_bytes;
 use crate::options::Options;
 use crate::pins;
-use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

@@ -16,7 +16,7 @@ use crate::maps::{Memory, OpenMaps};
 use crate::movement;
 use crate::options::Options;
 use crate::pins;
-use crate::sys::{self, MapType};
+use ccplane_bpf::{self as sys, MapType};
 
 /// An attached datapath, as its shared memory shows it.
 #[derive(Clone, PartialEq, Debug)]

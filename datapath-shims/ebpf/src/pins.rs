@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::error::{EbpfError, os};
-use crate::sys;
+use ccplane_bpf as sys;
 
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 /// The pin that marks the datapath as complete.

@@ -17,7 +17,7 @@ use crate::maps::{Memory, OpenMaps};
 use crate::options::Options;
 use crate::pins;
 use crate::policy::Slots;
-use crate::sys::{self, AttachTo, ProgType};
+use ccplane_bpf::{self as sys, AttachTo, ProgType};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, R, Size};
 
 /// Segment size of the made-up ACK: one segment, 20 ms after the one before it was sent.

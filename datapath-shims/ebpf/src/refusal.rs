@@ -3,7 +3,7 @@
 use ccplane_contract::DatapathError;
 
 use crate::codegen::Compiled;
-use crate::sys::LoadError;
+use ccplane_bpf::LoadError;
 
 /// Lines of the verifier's log that a refusal quotes.
 const LOG_LINES: usize = 6;
@@ -48,7 +48,7 @@ mod tests {
     use crate::frame::REC;
     use crate::layout::rec;
     use crate::policy::Slots;
-    use crate::sys::{self, AttachTo, MapType, ProgType};
+    use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType};
     use ccplane_nn_codegen::asm::{Asm, R, Size};
     use ccplane_program::ir::Prim;
     use std::os::fd::AsRawFd;

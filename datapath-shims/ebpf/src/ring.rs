@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use crate::sys::Shared;
+use ccplane_bpf::Shared;
 
 /// Flag bits in a record's length (include/uapi/linux/bpf.h).
 const BUSY: u32 = 1 << 31;

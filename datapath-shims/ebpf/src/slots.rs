@@ -18,7 +18,7 @@ use ccplane_program::ir::MAX_POLICY_SLOTS;
 
 use crate::layout::policy;
 use crate::policy::Slots;
-use crate::sys::Shared;
+use ccplane_bpf::Shared;
 
 /// Time for which a buffer rests after it lost its part, microseconds.
 ///

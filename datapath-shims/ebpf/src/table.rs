@@ -10,7 +10,7 @@ use ccplane_infer::{FlowPolicy, Level, Noise};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
 
 use crate::layout::{INDEX_BITS, mode, rec, stage};
-use crate::sys::Shared;
+use ccplane_bpf::Shared;
 
 /// Tries of a claim while the kernel applies the previous change.
 ///

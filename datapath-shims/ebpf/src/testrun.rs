@@ -25,8 +25,8 @@ use crate::frame::{FLAG_ASKED, FLAGS, REC};
 use crate::layout::{policy, rec, stage};
 use crate::maps::page_bytes;
 use crate::slots::{GRACE_US, SlotMemory};
-use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 use crate::table::{Change, FREE, Start, Table, Values};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
 use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
 
 /// ACKs that a stream holds; a power of two.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-use crate::book::Book;
+use crate::known_flows::KnownFlows;
 use crate::layout::ctl;
 use crate::maps::Memory;
 use crate::ring::Ring;
@@ -15,17 +15,21 @@ use crate::ring::Ring;
 pub struct KernelEvents<'a> {
     memory: &'a Memory,
     ring: &'a Arc<Ring>,
-    book: &'a Book,
+    known_flows: &'a KnownFlows,
 }
 
 impl<'a> KernelEvents<'a> {
-    pub(crate) fn new(memory: &'a Memory, ring: &'a Arc<Ring>, book: &'a Book) -> KernelEvents<'a> {
-        KernelEvents { memory, ring, book }
+    pub(crate) fn new(
+        memory: &'a Memory,
+        ring: &'a Arc<Ring>,
+        known_flows: &'a KnownFlows,
+    ) -> KernelEvents<'a> {
+        KernelEvents { memory, ring, known_flows }
     }
 
     /// Whether an event waits to be polled; makes no system call.
     pub fn are_there(&self) -> bool {
-        !self.ring.is_empty() || self.book.has_events()
+        !self.ring.is_empty() || self.known_flows.has_events()
     }
 
     /// Makes a probe of the ring of events, for another thread: true where an event waits that was not taken.
@@ -57,6 +61,6 @@ impl<'a> KernelEvents<'a> {
     /// The number of flows so far that ended before the agent could be told of them. Where events were dropped
     /// ([`Event::Dropped`](ccplane_contract::Event::Dropped)), such flows may be among those instead.
     pub fn unseen_flows(&self) -> u64 {
-        self.book.unseen()
+        self.known_flows.unseen()
     }
 }

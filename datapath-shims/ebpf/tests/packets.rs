@@ -29,8 +29,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt};
 use packets_lab::{
-    Flow, Group, Lab, Packet, RECEIVER_V4, RECEIVER_V6, SECOND_MARK, compile, dscp, pause, run, stats, steer,
-    wait_for,
+    Group, Lab, LabFlow, Packet, RECEIVER_V4, RECEIVER_V6, SECOND_MARK, compile, dscp, pause, run, stats,
+    steer, wait_for,
 };
 
 const A: ProgramUid = ProgramUid(1);
@@ -355,7 +355,7 @@ fn a_path_shows_in_the_flow_label() {
 }
 
 /// The code point of the next packet that the flow sends.
-fn next_dscp(lab: &Lab, flow: &mut Flow) -> u32 {
+fn next_dscp(lab: &Lab, flow: &mut LabFlow) -> u32 {
     let capture = lab.capture();
     flow.send(1);
     data(&capture.of(flow.local()))[0].1.dscp

@@ -7,8 +7,8 @@ use crate::flow::{Ack, FlowEngine, Sampled};
 use crate::handle::Handle;
 use crate::packets::{HostMemory, Outbound, PacketFlowEngine, Started};
 use ccplane_contract::suite::{
-    Executor, ExecutorError, Observation, OutPacket, PacketExecutor, PacketStream, Script, ScriptedDatapath,
-    Steered, Step, reported, run_script,
+    Executor, ExecutorError, Observation, OutPacket, PacketExecutor, PacketStream, PacketTreatment, Script,
+    ScriptedDatapath, Step, reported, run_script,
 };
 use ccplane_contract::{Datapath, Field, FlowId, FlowInfo, ProgramUid};
 use ccplane_program::ir::{Hook, Prim, Program};
@@ -105,7 +105,11 @@ fn start(
 }
 
 impl PacketExecutor for EngineExecutor {
-    fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError> {
+    fn carry(
+        &mut self,
+        program: &Program,
+        stream: &PacketStream,
+    ) -> Result<Vec<PacketTreatment>, ExecutorError> {
         const UID: ProgramUid = ProgramUid(1);
         let config = PacketsConfig { flowlet_us: stream.flowlet_us, ..PacketsConfig::default() };
         let (core, mut handle) = ends(Some(config));
@@ -116,7 +120,7 @@ impl PacketExecutor for EngineExecutor {
         let info = (FlowInfo::example(MSS_BYTES, MSS_BYTES.into()), stream.paths);
         let mut flow = PacketFlowEngine::start(&core, FlowId(1), info, &mut memory, start_us);
         flow.flow().begin_at(0, stream.start_path.into());
-        let sent = |(packet, tx): (&OutPacket, u64)| -> Result<Steered, ExecutorError> {
+        let sent = |(packet, tx): (&OutPacket, u64)| -> Result<PacketTreatment, ExecutorError> {
             let packet = Outbound {
                 now_ns: packet.at_us * 1000,
                 payload_bytes: packet.bytes,
@@ -128,7 +132,7 @@ impl PacketExecutor for EngineExecutor {
             };
             let decided = flow.on_packet_by(&packet, &mut memory, |_, _| stream.known);
             let steering = flow.steering().ok_or("the program does not run")?;
-            Ok(Steered { priority: steering.priority, path: steering.path, decided })
+            Ok(PacketTreatment { priority: steering.priority, path: steering.path, decided })
         };
         stream.packets.iter().zip(0..).map(sent).collect()
     }

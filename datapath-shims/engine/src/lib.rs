@@ -60,24 +60,7 @@ pub mod rate;
 pub mod runner;
 mod sample;
 mod sequence;
-
-/// The synchronisation primitives, which are loom's where `make loom` checks the orderings.
-mod sync {
-    #[cfg(all(loom, test))]
-    pub(crate) use loom::{
-        hint::spin_loop,
-        sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-        sync::{Mutex, MutexGuard},
-        thread::yield_now,
-    };
-    #[cfg(not(all(loom, test)))]
-    pub(crate) use std::{
-        hint::spin_loop,
-        sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-        sync::{Mutex, MutexGuard},
-        thread::yield_now,
-    };
-}
+mod sync;
 
 pub use crate::config::{EngineConfig, PacketsConfig};
 pub use crate::engine::{Engine, engine, engine_with_clock};

@@ -21,7 +21,7 @@ mod structured;
 pub(crate) use random::{Random, scaled};
 
 pub use playback::Playback;
-pub use structured::{HostArrival, HostArrivals, MAX_HOSTS, MAX_PAIRS, Split, Structure};
+pub use structured::{HostArrivals, MAX_HOSTS, Split, Structure};
 
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ use std::sync::Arc;
 pub const PPM: u32 = 1_000_000;
 /// Points of one distribution.
 pub const MAX_POINTS: usize = 1024;
+/// Pairs of application and destination of one host.
+pub const MAX_PAIRS: usize = 4096;
 /// The size of the largest flow, bytes.
 pub const MAX_FLOW_BYTES: u64 = 1 << 40;
 /// Fastest link that a load can be a share of, bits per second.
@@ -88,6 +90,12 @@ pub enum WorkloadError {
         /// The rate asked for, bits per second.
         found: u64,
     },
+}
+
+/// Refuses a number of a structure that is not within its limits.
+fn within(what: &'static str, found: u64, min: u64, max: u64) -> Result<(), WorkloadError> {
+    let is_within = (min..=max).contains(&found);
+    if is_within { Ok(()) } else { Err(WorkloadError::Structure { what, found, min, max }) }
 }
 
 /// Heaviest load, millionths of the capacity.
@@ -250,6 +258,20 @@ pub struct Arrival {
     pub start_us: u64,
     /// The flow's payload, bytes.
     pub bytes: u64,
+}
+
+/// A flow that starts between two hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostArrival {
+    /// When, microseconds from the workload's start.
+    pub start_us: u64,
+    /// The flow's payload, bytes.
+    pub bytes: u64,
+    /// The host that sends.
+    pub from: usize,
+    pub to: usize,
+    /// The application's number on its host.
+    pub application: u16,
 }
 
 /// Flows of a Poisson process, for ever, in order of time.

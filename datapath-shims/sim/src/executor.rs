@@ -2,7 +2,7 @@
 
 use crate::hosts::HostFlow;
 use ccplane_contract::suite::{
-    Executor, ExecutorError, Observation, PacketExecutor, PacketStream, Script, Steered, Step,
+    Executor, ExecutorError, Observation, PacketExecutor, PacketStream, PacketTreatment, Script, Step,
 };
 use ccplane_contract::{FlowId, ProgramUid, SlotTable, check_fields};
 use ccplane_engine::SharedProgram;
@@ -68,7 +68,11 @@ impl Executor for SimExecutor {
 }
 
 impl PacketExecutor for SimExecutor {
-    fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError> {
+    fn carry(
+        &mut self,
+        program: &Program,
+        stream: &PacketStream,
+    ) -> Result<Vec<PacketTreatment>, ExecutorError> {
         let program = SharedProgram::new(ProgramUid(0), &Arc::new(program.clone()));
         Ok(HostFlow::carry(program, stream))
     }

@@ -274,7 +274,7 @@ fn throughput([a, b]: &Ends) -> Result<Figure, BenchError> {
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for n in 0..=PAIRS {
         let ours = || {
-            let steering = Steering::start(a)?;
+            let steering = SteeringThread::start(a)?;
             let gbps = gbps(a, b)?;
             Ok((gbps, steering.end()?))
         };
@@ -290,14 +290,14 @@ fn throughput([a, b]: &Ends) -> Result<Figure, BenchError> {
 }
 
 /// A datapath on a namespace's cable, and the thread that sets a program on each of its flows.
-struct Steering {
+struct SteeringThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<u64, BenchError>>,
     _run_dir: tempfile::TempDir,
 }
 
-impl Steering {
-    fn start(namespace: &Namespace) -> Result<Steering, BenchError> {
+impl SteeringThread {
+    fn start(namespace: &Namespace) -> Result<SteeringThread, BenchError> {
         let (options, _run_dir) = options()?;
         let mut datapath = namespace.run(|| PacketsDatapath::attach(options))??;
         datapath.install(UID, &compile(ONCE)?)?;
@@ -319,7 +319,7 @@ impl Steering {
             }
             Ok(steered)
         });
-        Ok(Steering { stop, thread, _run_dir })
+        Ok(SteeringThread { stop, thread, _run_dir })
     }
 
     /// Takes the datapath out; proves that it steered every flow.

@@ -198,7 +198,7 @@ impl Running<'_> {
                 drive(&mut self.core, HOSTS, hosts, now_us);
             }
             if let Some(companion) = &mut self.companion {
-                companion.turned(&mut self.core, now_us);
+                companion.after_turn(&mut self.core, now_us);
             }
             while self.flows.get(ended).is_some_and(|(id, _)| self.datapath.completion_ns(*id).is_some()) {
                 ended += 1;

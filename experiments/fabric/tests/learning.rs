@@ -73,8 +73,8 @@ struct Watched {
 }
 
 impl Companion for Watched {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
-        self.learner.turned(core, now_us);
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
+        self.learner.after_turn(core, now_us);
         for decision in core.decisions() {
             if !self.decided.contains(decision) {
                 self.decided.push(decision.clone());

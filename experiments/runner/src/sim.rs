@@ -255,7 +255,7 @@ pub fn run_beside(
             }
             Some(beside) => {
                 beside.drive(&mut core, SIM, &mut datapath, now_us);
-                beside.turned(&mut core, now_us);
+                beside.after_turn(&mut core, now_us);
             }
         }
         if now_us >= next_poll_us {

@@ -92,7 +92,7 @@ impl Loop {
 
     fn turn(&mut self) {
         drive(&mut self.core, DP, &mut self.fake, 1);
-        self.links.turned(&mut self.core, 1);
+        self.links.exchange(&mut self.core, 1);
         drive(&mut self.core, DP, &mut self.fake, 1);
     }
 

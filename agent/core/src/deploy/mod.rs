@@ -22,7 +22,7 @@ mod switchback;
 pub use compare::{Comparison, Finding, MAX_PAIRS};
 pub(crate) use slot::{SlotDeployment, SlotState};
 
-use crate::DatapathId;
+use crate::action::DatapathId;
 use ccplane_contract::{DatapathError, SnapshotUid};
 use ccplane_snapshot::{Hash, TrustedSnapshot};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use super::compare::{Comparison, Finding};
 use super::switchback::{Switchback, Turn, Windows, place};
 use super::{Candidate, Decision, Deployment, Evidence, Origin, PushRules, Verdict, Why};
-use crate::{Command, DatapathId};
+use crate::action::{Command, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::{FlowPolicy, Level, Shape};
 use ccplane_snapshot::{DeployOptions, Hash};

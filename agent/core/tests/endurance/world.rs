@@ -8,8 +8,8 @@ use crate::say;
 use crate::tools::{Random, Trace};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Mode};
 use ccplane_core::{
-    Candidate, Catalog, Config, Core, DatapathId, Evidence, FlowView, Held, NATIVE, NativeReason, Origin,
-    PushRules, Rule, Rules, drive,
+    Candidate, Catalog, Config, Core, DatapathId, Evidence, FlowView, NATIVE, NativeReason, Origin,
+    PushRules, Rule, Rules, TableSizes, drive,
 };
 use ccplane_infer::Level;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub struct World {
     away_until_us: u64,
     first_uid: u32,
     /// The most that a core may hold by its limits.
-    most: Held,
+    most: TableSizes,
     /// Counts of what happened, for a look at whether a run tries what it should.
     pub tally: BTreeMap<&'static str, u64>,
 }
@@ -110,7 +110,7 @@ impl World {
             agent: None,
             away_until_us: now_us,
             first_uid,
-            most: Held::default(),
+            most: TableSizes::default(),
             tally: BTreeMap::new(),
         };
         (0..world.random.between(1, MAX_PLACES as u64)).for_each(|_| world.add_station(None));
@@ -325,7 +325,7 @@ impl World {
         assert!(
             agent.core.is_idle(),
             "an agent that stops has left something undone: {:?}",
-            agent.core.held()
+            agent.core.table_sizes()
         );
         let known = |id, flow| agent.core.flow(id, flow).is_some();
         for Station { place, .. } in self.stations.iter_mut().filter(|s| s.place.traits.direct) {
@@ -510,7 +510,7 @@ impl World {
             assert_eq!(flow.algorithm(), given, "{key:?} runs what the rules said when it was taken in");
         }
         agent.given.retain(|(id, flow), _| core.flow(*id, *flow).is_some());
-        let held = core.held();
+        let held = core.table_sizes();
         // Of each flow a slot keeps when it was last worth something, whether it tripped, and two sums of a trial.
         assert!(held.slot_flows <= 4 * live + 2 * 64 * self.stations.len(), "{held:?} of {live} flows");
         assert!(held.rows <= ccplane_core::MAX_ROWS * self.stations.len(), "{held:?}");
@@ -564,11 +564,11 @@ impl World {
         let beats: usize = self.stations.iter().filter_map(|s| Some(s.link.as_ref()?.pending())).sum();
         let agent = self.agent.as_mut().expect("one has started");
         agent.core.take_rows();
-        let held = agent.core.held();
-        let expected = Held {
+        let held = agent.core.table_sizes();
+        let expected = TableSizes {
             queued: held.queued.min(beats),
             unanswered: if direct { 0 } else { beats },
-            ..Held::default()
+            ..TableSizes::default()
         };
         assert_eq!(held, expected, "something is left of flows that have ended");
     }

@@ -80,7 +80,7 @@ fn a_release_that_failed_is_asked_for_again() {
     core.result(taken[0].id, Ok(()));
     core.tick(3_000_000);
     assert_eq!(take(&mut core), []);
-    assert_eq!(core.held().queued, 0);
+    assert_eq!(core.table_sizes().queued, 0);
 }
 
 /// The definition of a slot and the push into it, on their way.

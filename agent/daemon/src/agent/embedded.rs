@@ -9,7 +9,7 @@ use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven};
 use ccplane_ebpf::EbpfError;
 use ccplane_engine::Waker;
-use ccplane_wait::{Queues, Seat, Watched};
+use ccplane_wait::{Parker, Queues, Watched};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use tracing::warn;
 const HOST_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The loop's end of a [`Waker`].
-pub struct Woken(Arc<Seat>);
+pub struct Woken(Arc<Parker>);
 
 /// Makes a waker for a datapath's events, and the end on which its loop waits.
 pub fn waker() -> (Waker, Woken) {
-    let seat = Arc::new(Seat::new());
-    let called = Arc::clone(&seat);
+    let parker = Arc::new(Parker::new());
+    let called = Arc::clone(&parker);
     let call = move || {
         called.call();
     };
-    (Arc::new(call), Woken(seat))
+    (Arc::new(call), Woken(parker))
 }
 
 /// A datapath in this process, and the means by which it wakes the loop.
@@ -56,19 +56,19 @@ impl Source for Embedded {
     }
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        // One thread cannot wait for a seat and a descriptor at once.
+        // One thread cannot wait for a parker and a descriptor at once.
         let timeout = if also.is_some() { timeout.min(HOST_POLL_INTERVAL) } else { timeout };
         self.woken.0.wait(timeout);
         Ok(())
     }
 
     fn queues(&mut self) -> io::Result<Queues> {
-        let seat = Arc::clone(&self.woken.0);
-        Ok(Queues { in_memory: vec![Box::new(move || seat.is_called())], ..Queues::default() })
+        let parker = Arc::clone(&self.woken.0);
+        Ok(Queues { in_memory: vec![Box::new(move || parker.is_called())], ..Queues::default() })
     }
 
     fn doze(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>, by: &Watched) -> io::Result<()> {
-        // The datapath's calls cost it no system call: nobody sleeps on its seat.
+        // The datapath's calls cost it no system call: nobody sleeps on its parker.
         if !self.woken.0.take_call() {
             by.sleep(timeout, also);
             self.woken.0.take_call();

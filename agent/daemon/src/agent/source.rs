@@ -9,7 +9,7 @@ use ccplane_channel::hub::{Change, Hub, Peer, PeerId};
 use ccplane_channel::ring::Glance;
 use ccplane_contract::{Datapath, FlowId, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
-use ccplane_ebpf::packets::{PacketsDatapath, Steering};
+use ccplane_ebpf::packets::{FlowSteering, PacketsDatapath};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use ccplane_module::{ModuleDatapath, ModuleError};
 use ccplane_wait::{Look, Queues, Watched};
@@ -212,7 +212,7 @@ impl Source for Packets {
         let mut records = records(Packets::ID, &mut self.datapath, core);
         for record in &mut records {
             let steering = self.datapath.steering(FlowId(record.flow));
-            record.steering = steering.map(|Steering { priority, path, decisions }| SteeringRecord {
+            record.steering = steering.map(|FlowSteering { priority, path, decisions }| SteeringRecord {
                 priority,
                 path,
                 decisions,

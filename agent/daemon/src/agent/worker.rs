@@ -280,7 +280,7 @@ impl Loop {
         }
         let ending = loop {
             let mut driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
-            if self.hosts.turned(&mut self.core, now_us) {
+            if self.hosts.exchange(&mut self.core, now_us) {
                 let again = self.source.drive(&mut self.core, now_us, &mut self.taps);
                 driven.events += again.events;
                 driven.refused += again.refused;
@@ -290,7 +290,7 @@ impl Loop {
             let turned_us = clock::now_us();
             if let Some(metrics) = &self.metrics {
                 let took = Duration::from_micros(turned_us.saturating_sub(now_us));
-                metrics.turned(now_us, busy.then_some(took));
+                metrics.record_turn(now_us, busy.then_some(took));
             }
             if driven.refused > 0 {
                 debug!(refused = driven.refused, "the datapath refused commands");
@@ -560,7 +560,7 @@ impl Loop {
     /// Hands every flow to its native algorithm and detaches.
     fn hand_over(mut self) -> Result<(), LoopError> {
         self.core.shutdown();
-        self.hosts.turned(&mut self.core, clock::now_us());
+        self.hosts.exchange(&mut self.core, clock::now_us());
         let start = Instant::now();
         loop {
             self.source.drive(&mut self.core, clock::now_us(), &mut self.taps);

@@ -100,7 +100,7 @@ impl<L: Learn> Simulated<L> {
 }
 
 impl<L: Learn> Companion for Simulated<L> {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
         let before = self.learner.used();
         core.take_decisions().iter().for_each(|decision| self.learner.on_decision(decision));
         for batch in core.take_rows().iter().filter(|b| b.algorithm == self.algorithm) {

@@ -48,8 +48,8 @@ struct Counted<L> {
 }
 
 impl<L: Learn> Companion for Counted<L> {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
-        self.learner.turned(core, now_us);
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
+        self.learner.after_turn(core, now_us);
         self.promotions.set((self.count)(&self.learner.learner));
     }
 }

@@ -105,7 +105,7 @@ struct Watcher {
 }
 
 impl Companion for Watcher {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
         for batch in core.take_rows() {
             self.now_us = batch.measures.iter().map(|m| m.at_us).fold(self.now_us, u64::max);
             self.estimator.take(LoopId(0), &batch);

@@ -152,7 +152,7 @@ impl Process {
 }
 
 impl Companion for Process {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
         core.take_decisions().iter().for_each(|decision| self.outside.on_decision(decision));
         for batch in core.take_rows().iter().filter(|batch| batch.algorithm == NAME) {
             self.played.rows_made += batch.rows.len();

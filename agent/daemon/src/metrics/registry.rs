@@ -89,8 +89,8 @@ pub(crate) struct LoopMetrics {
 }
 
 impl LoopMetrics {
-    /// The loop has turned; `took`: what that took, where it took events.
-    pub(crate) fn turned(&self, now_us: u64, took: Option<Duration>) {
+    /// Records a turn of the loop; `took`: its duration, where it handled events.
+    pub(crate) fn record_turn(&self, now_us: u64, took: Option<Duration>) {
         self.turned_us.store(now_us, Relaxed);
         if let Some(took) = took {
             self.handling.observe(took.as_secs_f64());

@@ -45,7 +45,7 @@ fn sample(flow: u64, delivered: u64) -> LoopSample {
 /// The text of all that there is once a loop has turned and a flow was sampled.
 fn exported() -> String {
     let (mut sampler, of_loop) = sampler();
-    of_loop.turned(0, Some(std::time::Duration::from_micros(20)));
+    of_loop.record_turn(0, Some(std::time::Duration::from_micros(20)));
     sampler.add(&[Some(sample(1, 100))]);
     sampler.text().unwrap()
 }
@@ -89,7 +89,7 @@ fn counters_grow_and_levels_follow() {
 #[test]
 fn a_loop_that_is_silent_is_down_and_nothing_is_counted_twice() {
     let (mut sampler, of_loop) = sampler();
-    of_loop.turned(ccplane_channel::clock::now_us(), Some(std::time::Duration::from_micros(20)));
+    of_loop.record_turn(ccplane_channel::clock::now_us(), Some(std::time::Duration::from_micros(20)));
     sampler.add(&[Some(sample(1, 100))]);
     sampler.add(&[None]);
     has(&sampler.text().unwrap(), r#"ccplane_loop_up{loop="kernel"} 0"#);

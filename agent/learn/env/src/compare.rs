@@ -1,6 +1,11 @@
 //! Algorithms on the same links.
 
-use crate::{Decider, EnvError, Measured, Prepared, Rtts, Scenario, run};
+use crate::decider::Decider;
+use crate::error::EnvError;
+use crate::flow::Prepared;
+use crate::measure::{Measured, Rtts};
+use crate::scenario::Scenario;
+use crate::world::run;
 use ccplane_program::vm::{Decision, Knobs};
 
 /// Wire over payload bytes of a full packet.

@@ -1,6 +1,12 @@
 //! Links as something to learn in.
 
-use crate::{EnvError, Family, Learning, NoObserver, Prepared, Scenario, run};
+use crate::decider::Learning;
+use crate::error::EnvError;
+use crate::family::Family;
+use crate::flow::Prepared;
+use crate::measure::NoObserver;
+use crate::scenario::Scenario;
+use crate::world::run;
 use ccplane_alg::{Algorithm, configure};
 use ccplane_learn::{Actor, Environment, Preference, PreferenceError};
 use ccplane_snapshot::PolicySpec;

@@ -1,7 +1,10 @@
 //! Families of links that policies are trained on.
 
+use crate::Stack;
+use crate::error::EnvError;
 use crate::link::NS_PER_S;
-use crate::{EnvError, FlowSetup, Link, OnOff, Phase, Scenario, Stack};
+use crate::link::{Link, Phase};
+use crate::scenario::{FlowSetup, OnOff, Scenario};
 use ccplane_learn::Rng;
 use ccplane_learn::math::{exp, ln};
 use ccplane_netsim::MAX_QUEUE_PACKETS;

@@ -1,9 +1,10 @@
 //! One flow: an algorithm's program in the VM, its agent's side, and its transport.
 
+use crate::decider::Decider;
+use crate::error::EnvError;
 use crate::foresight::{Foresight, Shadow};
 use crate::interval::{Compiled, Interval};
 use crate::scenario::FlowSetup;
-use crate::{Decider, EnvError};
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, Truth};
 use ccplane_netsim::{Delivery, FlowIndex, Network};
 use ccplane_program::compile;

@@ -14,6 +14,7 @@
 mod compare;
 mod decider;
 mod environment;
+mod error;
 mod family;
 mod flow;
 mod foresight;
@@ -30,6 +31,7 @@ pub use ccplane_sim::Stack;
 pub use compare::{NoDecider, Outcome, outcome};
 pub use decider::{ActionMap, Decider, Integer, Learning};
 pub use environment::Links;
+pub use error::EnvError;
 pub use family::{Family, PublishedLinks, Range, RealLinks};
 pub use flow::Prepared;
 pub use link::{Link, Phase};
@@ -37,35 +39,3 @@ pub use measure::{AckObserver, Measured, NoObserver, Rtts};
 pub use scenario::{FlowSetup, OnOff, Scenario};
 pub use stepped::{Ask, Stepped};
 pub use world::run;
-
-use ccplane_alg::ParameterError;
-use ccplane_netsim::ConfigError;
-
-/// The reason why there is no such environment.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum EnvError {
-    /// A program does not compile.
-    #[error("program {program}: {count} errors")]
-    Program { program: &'static str, count: usize },
-    /// The algorithm's programs ask no policy.
-    #[error("{algorithm} asks no policy: there is nothing to learn")]
-    NoPolicy { algorithm: &'static str },
-    /// The policy sees other numbers than the program keeps.
-    #[error("the policy has {found} inputs, the program keeps {expected}")]
-    Inputs { found: usize, expected: usize },
-    /// The algorithm has one reward, whatever is preferred.
-    #[error("{algorithm} takes no preference: {source}")]
-    Preference { algorithm: &'static str, source: ParameterError },
-    /// No scenario has a flow.
-    #[error("no scenario has a flow")]
-    NoFlows,
-    /// A flow of an algorithm that there is not.
-    #[error("a scenario's flow has algorithm {found}, counted from 0; there are {known}")]
-    Algorithm { found: usize, known: usize },
-    /// A scenario outside the simulator's limits.
-    #[error(transparent)]
-    Simulator(#[from] ConfigError),
-    /// A range of a family that is none, or goes beyond what is simulated.
-    #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]
-    Range { field: &'static str, low: f64, high: f64, min: f64, max: f64 },
-}

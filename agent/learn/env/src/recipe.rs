@@ -6,10 +6,13 @@ mod identity;
 
 pub use adapt::Adaptation;
 
-use crate::{
-    Decider, EnvError, Family, Integer, Learning, Links, NoDecider, Outcome, Prepared, PublishedLinks, Range,
-    RealLinks, outcome, spec,
-};
+use crate::compare::{NoDecider, Outcome, outcome};
+use crate::decider::{Decider, Integer, Learning};
+use crate::environment::Links;
+use crate::error::EnvError;
+use crate::family::{Family, PublishedLinks, Range, RealLinks};
+use crate::flow::Prepared;
+use crate::spec;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{Aurora, AuroraConfig, BBR, COPA, CUBIC, Mocc};
 use ccplane_learn::{

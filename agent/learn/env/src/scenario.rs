@@ -1,6 +1,7 @@
 //! The link, the flows and the cross traffic of one episode.
 
-use crate::{EnvError, Link};
+use crate::error::EnvError;
+use crate::link::Link;
 use ccplane_netsim::{Acks, CrossConfig, CrossPattern, PathConfig};
 use ccplane_sim::{FlowConfig, Source, Stack};
 

@@ -3,7 +3,10 @@
 //! An episode is a loop that asks for actions deep inside of a program's run. Here it runs on a stack of its own, which
 //! is left and entered again at each of those questions. So it does exactly what it does under [`crate::run`].
 
-use crate::{Decider, Learning, Links, NoObserver, run};
+use crate::decider::{Decider, Learning};
+use crate::environment::Links;
+use crate::measure::NoObserver;
+use crate::world::run;
 use ccplane_learn::{Actor, End};
 use ccplane_program::vm::{Decision, Knobs};
 use corosensei::{Coroutine, CoroutineResult, Yielder};

@@ -3,9 +3,12 @@
 //! The network and each flow's transport are those of the simulated datapath. Left out is what stands around them there: the
 //! channel to an agent, samples, slots and the hosts.
 
+use crate::decider::Decider;
+use crate::error::EnvError;
 use crate::flow::{EnvFlow, Prepared};
+use crate::link::Phase;
+use crate::measure::{AckObserver, Measured};
 use crate::scenario::{BOTTLENECK, OnOff, Scenario};
-use crate::{AckObserver, Decider, EnvError, Measured, Phase};
 use ccplane_netsim::{FlowIndex, Network, Occurrence};
 use ccplane_sim::LOSS_TIMER;
 

@@ -4,7 +4,8 @@ mod terminal;
 
 pub use terminal::ProgressLine;
 
-use crate::{Evaluation, Observer, Policy, Update};
+use crate::policy::Policy;
+use crate::train::{Evaluation, Observer, Update};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};

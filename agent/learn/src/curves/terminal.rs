@@ -1,6 +1,7 @@
 //! The progress of a training on one line of a terminal.
 
-use crate::{Evaluation, Observer, Policy, Update};
+use crate::policy::Policy;
+use crate::train::{Evaluation, Observer, Update};
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
@@ -84,7 +85,7 @@ impl Observer for ProgressLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::UpdateStats;
+    use crate::learner::UpdateStats;
 
     #[test]
     fn a_line_names_an_updates_progress_and_statistics() {

@@ -4,7 +4,9 @@ use super::network::{LANES, Lane};
 use super::update::{Adam, Group, Parameters};
 use super::{ActorCritic, fill};
 use crate::error::LearnError;
-use crate::{Policy, Rng, math};
+use crate::math;
+use crate::policy::Policy;
+use crate::rng::Rng;
 use ccplane_quantize::Mlp;
 
 /// Observations and whether each is one of those to be told from the others.
@@ -153,7 +155,7 @@ fn decay(parameters: &mut [Lane], share: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Architecture;
+    use crate::architecture::Architecture;
     use crate::testing;
     use ccplane_quantize::Activation;
 

@@ -5,9 +5,13 @@ mod network;
 mod update;
 mod vector;
 
+use crate::architecture::Architecture;
+use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::learner::{Learner, LearnerState, Moments, UpdateStats};
-use crate::{Architecture, Batch, Policy, PpoConfig, Rng};
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
+use crate::rng::Rng;
 use ccplane_quantize::Mlp;
 pub use imitate::{Examples, ImitateConfig, Targets, imitate, regress};
 use network::{Lane, Network, Room};

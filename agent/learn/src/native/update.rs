@@ -3,10 +3,12 @@
 use super::network::{LANES, Lane, Network, Room};
 use super::vector::wide;
 use super::{ActorCritic, fill};
+use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::learner::{Moments, UpdateStats};
 use crate::math::{self, log_prob};
-use crate::{BETA_1, BETA_2, Batch, KL_TOLERANCE, PpoConfig, Rng};
+use crate::ppo::{BETA_1, BETA_2, KL_TOLERANCE, PpoConfig};
+use crate::rng::Rng;
 
 /// `0.5 ln(2 pi e)`.
 const UNIT_ENTROPY: f32 = 1.418_938_5;
@@ -295,8 +297,8 @@ impl<'a> Work<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::{Architecture, PreferenceBlock};
     use crate::testing;
-    use crate::{Architecture, PreferenceBlock};
     use ccplane_quantize::{Activation, Mlp};
 
     fn forward(mlp: &Mlp, numbers: &[f64], x: &[f32]) -> f64 {
@@ -427,7 +429,7 @@ mod tests {
         let policy = testing::policy(Architecture::mocc(), 0.0, 9);
         let rows = batch(33, 300, &mut Rng::new(4, &[]));
         let mut whole = super::super::Native::new(&policy, PpoConfig::default()).unwrap();
-        use crate::Learner;
+        use crate::learner::Learner;
         whole.update(&rows, 1e-3, &mut Rng::new(1, &[0])).unwrap();
         let mut resumed = super::super::Native::new(&policy, PpoConfig::default()).unwrap();
         resumed.restore(&whole.state()).unwrap();

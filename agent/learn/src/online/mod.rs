@@ -17,11 +17,16 @@ mod stability;
 pub use fidelity::{Fidelity, NECESSITY};
 pub use stability::{Stability, StabilityConfig};
 
+use crate::batch::{Batch, Trajectory};
+use crate::error::LearnError;
+use crate::learner::{Learner, UpdateStats};
+use crate::math;
 use crate::math::log_prob;
-use crate::{
-    ActorCritic, Batch, LearnError, Learner, Native, Policy, PpoConfig, Replay, Rng, Trajectory, UpdateStats,
-    math,
-};
+use crate::native::{ActorCritic, Native};
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
+use crate::preference::Replay;
+use crate::rng::Rng;
 use ccplane_snapshot::PolicySpec;
 use stability::Window;
 use std::collections::BTreeMap;

@@ -94,7 +94,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rng;
+    use crate::rng::Rng;
     use statrs::distribution::{ContinuousCDF, StudentsT};
 
     fn after(rewards: impl Iterator<Item = f64>, kl: f32) -> Stability {

@@ -4,7 +4,7 @@
 //! number). The metadata's entry `ccplane` is JSON: format, architecture, spec, provenance. Any other tensor is refused.
 
 use super::{MAX_TEXT, Policy, Provenance};
-use crate::{Architecture, ArchitectureError};
+use crate::architecture::{Architecture, ArchitectureError};
 use ccplane_quantize::{Dense, Mlp, MlpError};
 use ccplane_snapshot::PolicySpec;
 use safetensors::tensor::TensorView;

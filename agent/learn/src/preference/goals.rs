@@ -1,7 +1,7 @@
 //! The choice of each training episode's preference.
 
 use super::{LANDMARKS, PIVOTS, Preference, landmarks};
-use crate::Rng;
+use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Updates that a landmark is the new one for, in the second phase.

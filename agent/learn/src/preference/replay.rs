@@ -1,6 +1,7 @@
 //! Old rows, kept so that what was learned from them is not forgotten.
 
-use crate::{Batch, Rng};
+use crate::batch::Batch;
+use crate::rng::Rng;
 
 /// The latest rows of each of a bounded number of objectives.
 #[derive(Clone, Debug)]

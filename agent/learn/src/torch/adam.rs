@@ -1,6 +1,7 @@
 //! Adam over one flat tensor. Own, because libtorch's optimisers cannot be read out through tch, and a checkpoint must.
 
-use crate::{BETA_1, BETA_2, Moments};
+use crate::learner::Moments;
+use crate::ppo::{BETA_1, BETA_2};
 use tch::{Device, TchError, Tensor};
 
 /// Adam (Kingma and Ba, 2015), `eps` outside the root.

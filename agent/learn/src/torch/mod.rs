@@ -6,10 +6,15 @@ mod network;
 mod threads;
 mod update;
 
-use crate::{
-    ActorCritic, Architecture, Batch, Device, LearnError, Learner, LearnerState, MAX_THREADS, Moments,
-    Policy, PpoConfig, Rng, TorchOptions, UpdateStats,
-};
+use crate::architecture::Architecture;
+use crate::batch::Batch;
+use crate::device::{Device, MAX_THREADS, TorchOptions};
+use crate::error::LearnError;
+use crate::learner::{Learner, LearnerState, Moments, UpdateStats};
+use crate::native::ActorCritic;
+use crate::policy::Policy;
+use crate::ppo::PpoConfig;
+use crate::rng::Rng;
 use adam::Adam;
 use ccplane_quantize::{Dense, Mlp};
 use network::Networks;

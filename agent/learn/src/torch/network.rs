@@ -1,7 +1,7 @@
 //! Actor and critic as views of one flat tensor: a step of the optimiser is then a handful of operations, whatever the
 //! number of layers.
 
-use crate::Architecture;
+use crate::architecture::Architecture;
 use ccplane_quantize::Activation;
 use tch::{Device, TchError, Tensor};
 

@@ -2,7 +2,10 @@
 
 use super::adam::Adam;
 use super::network::Networks;
-use crate::{Batch, KL_TOLERANCE, PpoConfig, Rng, UpdateStats};
+use crate::batch::Batch;
+use crate::learner::UpdateStats;
+use crate::ppo::{KL_TOLERANCE, PpoConfig};
+use crate::rng::Rng;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// Half of ln 2 pi.

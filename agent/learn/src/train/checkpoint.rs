@@ -3,8 +3,10 @@
 //! Tensors: the policy's as in its own file; `adam.first`, `adam.second`; the best policy's under `best.`.
 
 use super::{Progress, TrainConfig};
+use crate::learner::{LearnerState, Moments};
 use crate::policy::file::{Tensor, Tensors, encode, read_file, write_file};
-use crate::{LearnerState, Moments, Policy, PolicyError, PpoConfig};
+use crate::policy::{Policy, PolicyError};
+use crate::ppo::PpoConfig;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -1,9 +1,14 @@
 //! Runs episodes on all threads, with results in the order of the episodes.
 
 use super::{TrainConfig, stream};
-use crate::{
-    Actor, ActorCritic, Batch, End, Environment, Goals, Learner, Policy, PreferenceError, Recorder, Rng,
-};
+use crate::batch::Batch;
+use crate::environment::{Actor, End, Environment, PreferenceError};
+use crate::learner::Learner;
+use crate::native::ActorCritic;
+use crate::policy::Policy;
+use crate::preference::Goals;
+use crate::rng::Rng;
+use crate::rollout::Recorder;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `episodes` episodes; environment `n` of N runs those numbered n, n + N ... Each thread has one `worker`.

@@ -11,9 +11,12 @@ pub use checkpoint::Checkpoint;
 pub use collect::evaluate;
 pub use plateau::{Plateau, PlateauState};
 
-use crate::{
-    Environment, Goals, LearnError, Learner, Policy, PolicyError, PreferenceError, Rng, UpdateStats,
-};
+use crate::environment::{Environment, PreferenceError};
+use crate::error::LearnError;
+use crate::learner::{Learner, UpdateStats};
+use crate::policy::{Policy, PolicyError};
+use crate::preference::Goals;
+use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Streams of random numbers, by use.

@@ -5,7 +5,7 @@ mod common;
 
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
-use common::{Flow, Home, MSS, Shim, wait_for, wait_until_steered};
+use common::{Home, LibccpFlow, MSS, Shim, wait_for, wait_until_steered};
 use libccp::LibccpError;
 
 /// A flow's whole life under an algorithm whose agent decides: every window is an update of the agent's.
@@ -14,7 +14,7 @@ fn the_agent_steers_a_libccp_flow_from_create_to_close() {
     let Some(home) = Home::new("the_agent_steers_a_libccp_flow", "ccp-reno") else { return };
     let _agent = home.agent();
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-    let mut flow = Flow::start(&shim, 1);
+    let mut flow = LibccpFlow::start(&shim, 1);
     wait_until_steered(&shim, std::slice::from_mut(&mut flow));
     assert_eq!((shim.installs.get(), shim.changes.get()), (1, 1));
     assert_eq!(flow.cwnd(), 10 * MSS);
@@ -49,7 +49,7 @@ fn fold_programs_start_from_the_flows_own_window() {
         };
         let _agent = home.agent();
         let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-        let mut flow = Flow::start(&shim, 1);
+        let mut flow = LibccpFlow::start(&shim, 1);
         wait_until_steered(&shim, std::slice::from_mut(&mut flow));
         assert_eq!(flow.cwnd(), 10 * MSS, "{algorithm}");
         // Slow start: ten segments acknowledged make twenty. Nothing is lost: no ACK may shrink the window.
@@ -74,7 +74,7 @@ fn after_kill_9_the_next_agent_steers_the_flow_again() {
         };
         let agent = home.agent();
         let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-        let mut flow = Flow::start(&shim, 1);
+        let mut flow = LibccpFlow::start(&shim, 1);
         wait_until_steered(&shim, std::slice::from_mut(&mut flow));
         flow.ack_until("the window opens", |f| f.cwnd() >= 20 * MSS);
         drop(agent);
@@ -118,8 +118,8 @@ fn twelve_restarts_leave_room_for_programs_and_lose_no_flow() {
     };
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
     let first = home.agent();
-    let mut running: Vec<Flow<'_>> = (1..=RUNNING).map(|n| Flow::start(&shim, n)).collect();
-    let mut idle = Flow::start(&shim, RUNNING + 1);
+    let mut running: Vec<LibccpFlow<'_>> = (1..=RUNNING).map(|n| LibccpFlow::start(&shim, n)).collect();
+    let mut idle = LibccpFlow::start(&shim, RUNNING + 1);
     wait_until_steered(&shim, &mut running);
     idle.ack_until("the flow that will be idle is steered", |_| shim.changes.get() > usize::from(RUNNING));
     drop(first);
@@ -134,7 +134,7 @@ fn twelve_restarts_leave_room_for_programs_and_lose_no_flow() {
             flows.iter().filter(|f| f["algorithm"] == algorithm && reports(f)).count()
         };
         // The first that the agent hears of is a new flow, so that it knows nothing of what the table holds.
-        let mut fresh = Flow::start(&shim, 1000 + restart as u16);
+        let mut fresh = LibccpFlow::start(&shim, 1000 + restart as u16);
         wait_for("the agent has heard of it", || {
             shim.pump();
             (!home.flows().is_empty()).then_some(())
@@ -157,7 +157,7 @@ fn twelve_restarts_leave_room_for_programs_and_lose_no_flow() {
 }
 
 /// One ACK of a flow, whose program may be missing while the agent writes the table, and must not be another flow's.
-fn ack_or_wait(flow: &mut Flow<'_>) {
+fn ack_or_wait(flow: &mut LibccpFlow<'_>) {
     match flow.ack() {
         Ok(_) | Err(LibccpError::LibccpProgIsNull) => {}
         Err(other) => panic!("libccp: {other}"),
@@ -170,7 +170,7 @@ fn a_table_without_the_flows_program_is_noticed() {
     let Some(home) = Home::new("a_table_without_the_flows_program_is_noticed", "reno") else { return };
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
     let _agent = home.agent();
-    let mut flow = Flow::start(&shim, 1);
+    let mut flow = LibccpFlow::start(&shim, 1);
     flow.ack_until("the flow reports", |_| {
         home.flows().first().is_some_and(|f| f["reports"].as_u64().unwrap() > 3)
     });
@@ -192,7 +192,7 @@ fn what_stock_ccp_cannot_run_falls_back_to_reno() {
         let Some(home) = Home::new("what_stock_ccp_cannot_run_falls_back_to_reno", algorithm) else { return };
         let _agent = home.agent();
         let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-        let mut flows = [Flow::start(&shim, 1), Flow::start(&shim, 2)];
+        let mut flows = [LibccpFlow::start(&shim, 1), LibccpFlow::start(&shim, 2)];
         wait_until_steered(&shim, &mut flows);
         let [flow, _] = &mut flows;
         flow.ack_until("the window opens", |f| f.cwnd() >= 20 * MSS);
@@ -216,8 +216,11 @@ fn a_flow_gets_the_algorithm_that_its_owner_asks_for() {
     home.configure_with("reno", "[[rule]]\nrequested = \"my-vegas\"\nalgorithm = \"vegas\"\n");
     let _agent = home.agent();
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-    let _flows =
-        [Flow::start_as(&shim, 1, "my-vegas"), Flow::start_as(&shim, 2, "other"), Flow::start(&shim, 3)];
+    let _flows = [
+        LibccpFlow::start_as(&shim, 1, "my-vegas"),
+        LibccpFlow::start_as(&shim, 2, "other"),
+        LibccpFlow::start(&shim, 3),
+    ];
     wait_for("the agent knows all", || (home.flows().len() == 3).then_some(()));
     let chosen: Vec<_> = home.flows().iter().map(|f| f["algorithm"].as_str().unwrap().to_owned()).collect();
     assert_eq!(chosen, ["vegas", "reno", "reno"]);
@@ -235,7 +238,7 @@ fn an_aggregate_shares_its_window_among_libccp_flows() {
     home.configure_with("reno", &[1, 3].map(rule).concat());
     let _agent = home.agent();
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-    let mut flows = [Flow::start_as(&shim, 1, "w1"), Flow::start_as(&shim, 2, "w3")];
+    let mut flows = [LibccpFlow::start_as(&shim, 1, "w1"), LibccpFlow::start_as(&shim, 2, "w3")];
     wait_until_steered(&shim, &mut flows);
     // Each has its share of the window that the group has at the flow's own report.
     let mut last = (0, 0);
@@ -259,7 +262,7 @@ fn figures_are_absent_until_a_report_brings_them() {
     let Some(home) = Home::new("figures_are_absent_until_a_report_brings_them", "reno") else { return };
     let _agent = home.agent();
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-    let mut flow = Flow::start(&shim, 1);
+    let mut flow = LibccpFlow::start(&shim, 1);
     wait_for("the agent knows it", || (home.flows().len() == 1).then_some(()));
     let listed = &home.flows()[0];
     for figure in ["snd_cwnd", "srtt_us", "min_rtt_us", "delivered", "lost", "bytes_acked", "pacing_rate"] {
@@ -282,7 +285,7 @@ fn a_restarted_datapath_gets_its_program_again() {
     let _agent = home.agent();
     for _ in 0..3 {
         let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
-        let mut flow = Flow::start(&shim, 1);
+        let mut flow = LibccpFlow::start(&shim, 1);
         wait_until_steered(&shim, std::slice::from_mut(&mut flow));
         assert_eq!((shim.installs.get(), shim.changes.get()), (1, 1));
         // As if killed: its flow is never closed.
@@ -299,7 +302,7 @@ fn many_flows_share_one_program() {
     let _agent = home.agent();
     let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
     for round in 0..3 {
-        let mut flows: Vec<Flow<'_>> = (0..20).map(|n| Flow::start(&shim, n)).collect();
+        let mut flows: Vec<LibccpFlow<'_>> = (0..20).map(|n| LibccpFlow::start(&shim, n)).collect();
         if round == 0 {
             // The agent has answered all before we read the first: more than the socket holds (10, often).
             wait_for("the agent knows all", || (home.flows().len() == 20).then_some(()));

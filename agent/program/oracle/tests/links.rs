@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Flow, Home, MSS, MessageLink, Shim, wait_for};
+use common::{Home, LibccpFlow, MSS, MessageLink, Shim, wait_for};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
@@ -119,7 +119,7 @@ impl MessageLink for Device {
 fn is_steered_over(home: &Home, link: Rc<dyn MessageLink>) {
     let agent = home.agent();
     let shim = Shim::over(link);
-    let mut flow = Flow::start(&shim, 1);
+    let mut flow = LibccpFlow::start(&shim, 1);
     flow.ack_until("the window opens", |f| f.cwnd() >= 40 * MSS);
     flow.ack_until("reports reach the agent", |_| {
         home.flows().first().is_some_and(|f| f["reports"].as_u64().unwrap() > 3)

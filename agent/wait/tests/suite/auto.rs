@@ -28,7 +28,7 @@ struct Met {
 }
 
 /// A machine on which one thread waits.
-struct Machine {
+struct WaitingMachine {
     waiter: Waiter,
     now_ns: u64,
     /// State of a linear congruential generator, for how late sleeps end.
@@ -36,11 +36,11 @@ struct Machine {
     met: Vec<Met>,
 }
 
-impl Machine {
-    fn new(cpu_percent: u8) -> Machine {
+impl WaitingMachine {
+    fn new(cpu_percent: u8) -> WaitingMachine {
         let mut waiter = Waiter::new(Wake::Auto { cpu_percent }, 0);
         waiter.set_sleep_cost(SLEEP_NS);
-        Machine { waiter, now_ns: 0, noise: 1, met: Vec::new() }
+        WaitingMachine { waiter, now_ns: 0, noise: 1, met: Vec::new() }
     }
 
     fn late_ns(&mut self) -> u64 {
@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn no_second_is_over_budget_by_more_than_a_tenth(gaps_ns in loads(), cpu_percent in 1_u8..=100) {
-        let mut machine = Machine::new(cpu_percent);
+        let mut machine = WaitingMachine::new(cpu_percent);
         machine.run(gaps_ns);
         let worst = worst_share(&machine.met, cpu_percent);
         prop_assert!(worst <= 1.1, "{worst} of the budget");
@@ -164,7 +164,7 @@ proptest! {
 
     #[test]
     fn windows_are_kept_for_a_while(gaps_ns in loads(), cpu_percent in 1_u8..=100) {
-        let mut machine = Machine::new(cpu_percent);
+        let mut machine = WaitingMachine::new(cpu_percent);
         let (mut changed_ns, mut changes) = (0, 0);
         let mut event_ns = 0;
         for gap_ns in gaps_ns {
@@ -192,7 +192,7 @@ const BUSY_P50_NS: u64 = POLL_NS;
 #[test]
 fn steady_loads_are_met_as_if_busy() {
     for gap_ns in [2 * US, MS / 2, MS, 2 * MS, 5 * MS, 20 * MS, 100 * MS] {
-        let mut machine = Machine::new(10);
+        let mut machine = WaitingMachine::new(10);
         machine.run(steady(gap_ns, 3 * SECOND));
         let p50_ns = machine.late_p50_ns();
         let window = machine.waiter.window();
@@ -204,7 +204,7 @@ fn steady_loads_are_met_as_if_busy() {
 #[test]
 fn quick_answers_are_met_as_if_busy() {
     for answer_ns in [300, US, 5 * US / 2] {
-        let mut machine = Machine::new(10);
+        let mut machine = WaitingMachine::new(10);
         machine.answer((0..40_000).map(|n| answer_ns + answer_ns * (n % 7) / 50));
         let p50_ns = machine.late_p50_ns();
         let window = machine.waiter.window();
@@ -216,7 +216,7 @@ fn quick_answers_are_met_as_if_busy() {
 #[test]
 fn gaps_that_are_too_long_to_poll_are_slept_through() {
     for answer_ns in [5 * US, 20 * US] {
-        let mut machine = Machine::new(10);
+        let mut machine = WaitingMachine::new(10);
         machine.answer((0..40_000).map(|n| answer_ns + answer_ns * (n % 7) / 50));
         let excess_ns: u64 = machine.met.iter().map(|met| met.excess_ns).sum();
         assert!(excess_ns * 20 < machine.now_ns, "{excess_ns} ns of {}", machine.now_ns);
@@ -230,7 +230,7 @@ fn gaps_that_are_too_long_to_poll_are_slept_through() {
 fn no_fixed_spin_meets_much_more_for_the_same_budget() {
     // Four of five gaps are short.
     let mixed = |n: u64| if n % 5 == 4 { 2 * MS } else { 20 * US + n % 3 * US };
-    let mut machine = Machine::new(20);
+    let mut machine = WaitingMachine::new(20);
     machine.run((0..8_000).map(mixed));
     let met = machine.met_polling(machine.now_ns / 2);
     let mean_ns = (0..8_000).map(mixed).sum::<u64>() / 8_000;
@@ -247,7 +247,7 @@ fn no_fixed_spin_meets_much_more_for_the_same_budget() {
 fn bursts_do_not_change_the_window_back_and_forth() {
     // 50 events 2 us apart, then 20 ms of nothing.
     let bursts = |n: u64| if n % 50 == 49 { 20 * MS } else { 2 * US };
-    let mut machine = Machine::new(10);
+    let mut machine = WaitingMachine::new(10);
     machine.run((0..5_000).map(bursts));
     let settled = (machine.waiter.changes(), machine.waiter.window().unwrap());
     assert!(settled.1.has(2 * US), "{settled:?}");
@@ -258,7 +258,7 @@ fn bursts_do_not_change_the_window_back_and_forth() {
 
 #[test]
 fn a_load_that_cannot_be_foreseen_is_slept_through() {
-    let mut machine = Machine::new(1);
+    let mut machine = WaitingMachine::new(1);
     // From 1 to 150 ms, spread evenly over the powers of two.
     machine.run((0..600).map(|n: u64| MS * (1 + n * 37 % 150)));
     let window = machine.waiter.window().unwrap();
@@ -268,7 +268,7 @@ fn a_load_that_cannot_be_foreseen_is_slept_through() {
 
 #[test]
 fn after_a_change_of_load_the_window_follows() {
-    let mut machine = Machine::new(10);
+    let mut machine = WaitingMachine::new(10);
     machine.run(steady(MS, 2 * SECOND));
     assert!(machine.waiter.window().unwrap().has(MS));
     machine.answer((0..100_000).map(|_| US));
@@ -281,7 +281,7 @@ fn after_a_change_of_load_the_window_follows() {
 
 #[test]
 fn with_a_whole_core_it_is_busy() {
-    let mut machine = Machine::new(100);
+    let mut machine = WaitingMachine::new(100);
     machine.run((0..2_000).map(|n: u64| US * (1 + n * 37 % 700)));
     assert!(machine.met_polling(machine.now_ns / 2) > 0.95, "{:?}", machine.waiter.window());
 }

@@ -1,7 +1,7 @@
 //! Dispatchers of real threads: everything that is put into a queue reaches its owner, and nobody sleeps for ever.
 
 use ccplane_testing::{PATIENCE, skipped, wait_until};
-use ccplane_wait::{Class, DispatchError, Dispatcher, Ready, Seat, affinity, begin};
+use ccplane_wait::{Class, DispatchError, Dispatcher, Parker, Ready, affinity, begin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -27,17 +27,17 @@ impl World {
     fn new(queues: usize, owners: usize, class: Class) -> Result<World, DispatchError> {
         let core = *affinity::cores().unwrap().last().unwrap();
         let ready = Arc::new(Ready::new(queues).unwrap());
-        let seats: Vec<Arc<Seat>> = (0..owners).map(|_| Arc::new(Seat::new())).collect();
-        let seat_of = (0..queues).map(|queue| Arc::clone(&seats[queue % owners])).collect();
-        let dispatcher = Dispatcher::start(core, class, Arc::clone(&ready), seat_of)?;
+        let parkers: Vec<Arc<Parker>> = (0..owners).map(|_| Arc::new(Parker::new())).collect();
+        let parker_of = (0..queues).map(|queue| Arc::clone(&parkers[queue % owners])).collect();
+        let dispatcher = Dispatcher::start(core, class, Arc::clone(&ready), parker_of)?;
         let held: Arc<Vec<Queue>> = Arc::new((0..queues).map(|_| Queue::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let owner = |n: usize| {
-            let (seat, queues, stop) = (Arc::clone(&seats[n]), Arc::clone(&held), Arc::clone(&stop));
+            let (parker, queues, stop) = (Arc::clone(&parkers[n]), Arc::clone(&held), Arc::clone(&stop));
             std::thread::spawn(move || {
                 let _pinned = begin(core, class).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    seat.wait(PATIENCE);
+                    parker.wait(PATIENCE);
                     for queue in queues.iter().skip(n).step_by(owners) {
                         let items = queue.items.swap(0, Ordering::AcqRel);
                         queue.taken.fetch_add(items, Ordering::Relaxed);
@@ -118,9 +118,9 @@ fn a_dispatcher_without_its_owners_or_its_core_does_not_start() {
     let ready = Arc::new(Ready::new(2).unwrap());
     let core = affinity::cores().unwrap()[0];
     let start = |core, owners| Dispatcher::start(core, Class::Fair, Arc::clone(&ready), owners);
-    let error = start(core, vec![Arc::new(Seat::new())]).unwrap_err();
+    let error = start(core, vec![Arc::new(Parker::new())]).unwrap_err();
     assert!(matches!(error, DispatchError::Owners { queues: 2, owners: 1 }), "{error}");
-    let owners = || vec![Arc::new(Seat::new()), Arc::new(Seat::new())];
+    let owners = || vec![Arc::new(Parker::new()), Arc::new(Parker::new())];
     let error = start(100_000, owners()).unwrap_err();
     assert!(matches!(error, DispatchError::Core { core: 100_000, .. }), "{error}");
 }
@@ -129,22 +129,22 @@ fn a_dispatcher_without_its_owners_or_its_core_does_not_start() {
 fn a_seat_may_have_many_callers() {
     const CALLERS: u64 = 4;
     const CALLS: u64 = 500;
-    let seat = Arc::new(Seat::new());
+    let parker = Arc::new(Parker::new());
     let calls = Arc::new(AtomicU64::new(0));
     let callers: Vec<JoinHandle<()>> = (0..CALLERS)
         .map(|_| {
-            let (seat, calls) = (Arc::clone(&seat), Arc::clone(&calls));
+            let (parker, calls) = (Arc::clone(&parker), Arc::clone(&calls));
             std::thread::spawn(move || {
                 for _ in 0..CALLS {
                     calls.fetch_add(1, Ordering::Relaxed);
-                    seat.call();
+                    parker.call();
                     std::thread::yield_now();
                 }
             })
         })
         .collect();
     while calls.load(Ordering::Relaxed) < CALLERS * CALLS {
-        assert!(seat.wait(PATIENCE));
+        assert!(parker.wait(PATIENCE));
     }
     callers.into_iter().for_each(|caller| caller.join().unwrap());
 }

@@ -1,7 +1,7 @@
 //! Processes that are killed, interrupted and forked while they wait.
 
 use ccplane_testing::{PATIENCE, skipped, wait_until};
-use ccplane_wait::{AwakeCores, CPU_DMA_LATENCY, Seat};
+use ccplane_wait::{AwakeCores, CPU_DMA_LATENCY, Parker};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::thread::JoinHandleExt;
@@ -64,9 +64,9 @@ fn signals_do_not_end_a_sleep() {
     );
     // SAFETY: the handler adds to an atomic number, and no other test of this program uses the signal.
     unsafe { nix::sys::signal::sigaction(nix::sys::signal::Signal::SIGUSR2, &action) }.unwrap();
-    let seat = Arc::new(Seat::new());
+    let parker = Arc::new(Parker::new());
     let state = Arc::new(AtomicU32::new(0));
-    let (sleeps, progress) = (Arc::clone(&seat), Arc::clone(&state));
+    let (sleeps, progress) = (Arc::clone(&parker), Arc::clone(&state));
     let sleeper = std::thread::spawn(move || {
         progress.store(1, Ordering::SeqCst);
         let called = sleeps.wait(PATIENCE);
@@ -81,24 +81,24 @@ fn signals_do_not_end_a_sleep() {
         wait_until("the signal is handled", || HANDLED.load(Ordering::SeqCst) > sent_before);
     }
     assert_eq!(state.load(Ordering::SeqCst), 1, "it still sleeps");
-    seat.call();
+    parker.call();
     assert!(sleeper.join().unwrap());
 }
 
 #[test]
 fn a_forked_child_waits_on_its_own_copy() {
-    let seat = Seat::new();
+    let parker = Parker::new();
     // SAFETY: the child calls nothing but the kernel, through code that neither allocates nor locks, and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        seat.call();
-        let called = seat.wait(Duration::from_secs(1));
-        let again = seat.wait(Duration::from_millis(1));
+        parker.call();
+        let called = parker.wait(Duration::from_secs(1));
+        let again = parker.wait(Duration::from_millis(1));
         // SAFETY: _exit(2) takes a number, and runs nothing of this process's.
         unsafe { libc::_exit(i32::from(!called || again)) }
     }
     let status = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None).unwrap();
     assert_eq!(status, nix::sys::wait::WaitStatus::Exited(nix::unistd::Pid::from_raw(child), 0));
-    assert!(!seat.is_called(), "the child's call is the child's");
+    assert!(!parker.is_called(), "the child's call is the child's");
 }

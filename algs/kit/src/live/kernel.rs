@@ -1,8 +1,8 @@
 //! Live runs on kernel flows: each algorithm on an emulated link of its own, all at once, under one agent.
 
 use super::{BLACKOUT_US, LINK_BIT_PER_S, LiveError, Phase, QUEUE_PACKETS, RTT_US, SMALL_MSS_BYTES};
-use crate::Bounds;
 use crate::live::traffic::{LIMITED_BYTES_PER_S, Traffic};
+use crate::violation::Bounds;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowStats, Mode};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};

@@ -1,7 +1,7 @@
 //! Live runs on the simulated datapath.
 
 use super::{BLACKOUT_US, LINK_BIT_PER_S, LiveError, Phase, QUEUE_PACKETS, RTT_US, SMALL_MSS_BYTES};
-use crate::Bounds;
+use crate::violation::Bounds;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId, FlowStats, Mode};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};

@@ -6,7 +6,7 @@
 
 use super::carrier::Carrier;
 use super::socket::{SendError, sender_uid};
-use crate::may_speak;
+use crate::socket::may_speak;
 use ccplane_wire::List;
 use ccplane_wire::v1::{ToDatapath, Update};
 use nix::cmsg_space;

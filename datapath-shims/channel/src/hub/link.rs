@@ -2,8 +2,9 @@
 
 use super::carrier::{Carrier, SocketTo};
 use super::socket::{SendError, Socket};
+use crate::end::{End, Parts};
+use crate::ring::Record;
 use crate::ring::{ReadError, WriteError};
-use crate::{End, Parts, Record};
 use ccplane_contract::{DatapathError, Event, Values};
 use ccplane_wire::EncodeError;
 use ccplane_wire::v2::{Report, SingleReport, Varint};

@@ -14,9 +14,12 @@ mod socket;
 mod v1;
 mod v2;
 
+use crate::Wake;
 use crate::clock;
+use crate::end::End;
+use crate::ring::Record;
 use crate::ring::{Glance, ReadError};
-use crate::{End, Record, SOCKET_PREFIX, Wake};
+use crate::socket::SOCKET_PREFIX;
 pub use carrier::Carrier;
 use ccplane_contract::{Datapath, Forward};
 use ccplane_files::SocketError;

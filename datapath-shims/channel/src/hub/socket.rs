@@ -1,6 +1,6 @@
 //! The datagram socket that datapaths of other processes send to.
 
-use crate::may_speak;
+use crate::socket::may_speak;
 use ccplane_contract::DatapathError;
 use ccplane_files::{LockFile, Others, SocketError, SocketName};
 use nix::cmsg_space;

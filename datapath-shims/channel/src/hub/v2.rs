@@ -9,7 +9,8 @@
 use super::link::{Inbox, PeerLink};
 use super::slots::Slots;
 use super::{HubOptions, Malformed};
-use crate::{End, RING_BYTES, Record};
+use crate::end::{End, RING_BYTES};
+use crate::ring::Record;
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,

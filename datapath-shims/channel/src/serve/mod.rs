@@ -21,10 +21,10 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use tracing::{debug, info, warn};
 
-use crate::Waker;
 use crate::end::{End, Parts};
 use crate::ring::Record;
 use crate::socket::{Received, Sent, Socket};
+use crate::waker::Waker;
 use conversation::{Buffers, Conversation, EndReason};
 use programs::Programs;
 

@@ -12,7 +12,7 @@ use ccplane_wait::{Step, Waiter, sleep_time};
 use tracing::{error, warn};
 
 use super::{Mismatch, ServeOptions, Served};
-use crate::Waker;
+use crate::waker::Waker;
 
 /// Longest sleep of the thread, between two searches for an agent or two heartbeats.
 const NAP: Duration = Duration::from_millis(50);

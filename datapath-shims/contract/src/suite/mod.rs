@@ -28,8 +28,8 @@ pub use executor::{
 };
 pub use operation::{AckStream, Operation};
 pub use packets::{
-    OutPacket, PacketDivergence, PacketExecutor, PacketStream, Steered, check_packets, conform_packets,
-    reference,
+    OutPacket, PacketDivergence, PacketExecutor, PacketStream, PacketTreatment, check_packets,
+    conform_packets, reference,
 };
 pub use waiting::{report_in, wait_for_event};
 

@@ -51,7 +51,7 @@ pub struct PacketStream {
 
 /// The treatment of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Steered {
+pub struct PacketTreatment {
     pub priority: u8,
     pub path: u8,
     /// Whether the program ran on it.
@@ -60,11 +60,15 @@ pub struct Steered {
 
 /// The part of a datapath that decides about packets.
 pub trait PacketExecutor {
-    /// Carries a flow that starts with this program; one [`Steered`] for each packet.
+    /// Carries a flow that starts with this program; one [`PacketTreatment`] for each packet.
     ///
     /// # Errors
     /// It cannot.
-    fn carry(&mut self, program: &Program, stream: &PacketStream) -> Result<Vec<Steered>, ExecutorError>;
+    fn carry(
+        &mut self,
+        program: &Program,
+        stream: &PacketStream,
+    ) -> Result<Vec<PacketTreatment>, ExecutorError>;
 }
 
 /// The ways in which a datapath differs from the reference.
@@ -75,13 +79,13 @@ pub enum PacketDivergence {
     #[error("{found} packets of {expected}")]
     Length { expected: usize, found: usize },
     #[error("packet {packet}: expected {expected:?}, found {found:?}; stream: {stream:?}")]
-    Effect { packet: usize, expected: Steered, found: Steered, stream: Box<PacketStream> },
+    Effect { packet: usize, expected: PacketTreatment, found: PacketTreatment, stream: Box<PacketStream> },
 }
 
 /// Returns the decision that the reference makes for each packet.
-pub fn reference(program: &Program, stream: &PacketStream) -> Vec<Steered> {
+pub fn reference(program: &Program, stream: &PacketStream) -> Vec<PacketTreatment> {
     let mut vm: Option<ProgramState> = None;
-    let mut in_force = Steered { priority: 0, path: stream.start_path, decided: false };
+    let mut in_force = PacketTreatment { priority: 0, path: stream.start_path, decided: false };
     let (mut sent, mut last_us) = (0_u64, None::<u64>);
     let start_us = stream.packets.first().map_or(0, |packet| packet.at_us);
     let packet_gets = |packet: &OutPacket| {

@@ -16,7 +16,7 @@ use crate::attach::load;
 use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
-use crate::sys::{self, AttachTo, Link, ProgType};
+use ccplane_bpf::{self as sys, AttachTo, Link, ProgType};
 use ccplane_nn_codegen::asm::Asm;
 use nix::ifaddrs::getifaddrs;
 

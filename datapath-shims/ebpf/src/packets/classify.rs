@@ -6,7 +6,7 @@ use super::header::{
 use super::layout::{flow, page};
 use super::lifecycle::{NOW, TCP_ESTABLISHED, begin};
 use super::maps::PacketMaps;
-use super::measure::{Flow, measure};
+use super::measure::{FlowPhase, measure};
 use super::record::{find_cached, find_record, find_storage, put_into_cache};
 use crate::codegen::{choose_program, claim_program, end_change};
 use crate::frame::REC;
@@ -242,7 +242,7 @@ fn decision(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, link_bytes: u32, label
 
 /// Emits a sample of the flow; [`PAGE`] is as before.
 fn take_sample(asm: &mut Asm, k: &Kernel, maps: &PacketMaps) {
-    measure(asm, k, maps, Flow::GoesOn);
+    measure(asm, k, maps, FlowPhase::GoesOn);
     asm.map_value(PAGE, maps.common.ctl, 0);
     asm.load(Size::B8, R::R1, PAGE, page::SAMPLE_NS as i16);
     asm.alu(Alu::Add, R::R1, NOW);

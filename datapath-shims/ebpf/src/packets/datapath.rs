@@ -18,11 +18,11 @@ use super::host::{PacketHost, reads_header};
 use super::layout::{first, flow, page};
 use super::maps::OpenPacketMaps;
 use super::options::PacketsOptions;
-use crate::book::{Book, Instance};
 use crate::btf::Btf;
 use crate::codegen;
 use crate::error::{EbpfError, os, os_error};
 use crate::kernel::Kernel;
+use crate::known_flows::{Instance, KnownFlows};
 use crate::layout::{MAX_PROGRAMS, RING_BYTES, ctl};
 use crate::lock::Lock;
 use crate::maps::{Memory, page_bytes};
@@ -30,9 +30,9 @@ use crate::options::Options;
 use crate::refusal::refusal;
 use crate::ring::Ring;
 use crate::slots::SlotMemory;
-use crate::sys::{self, AttachTo, Link, ProgType};
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
+use ccplane_bpf::{self as sys, AttachTo, Link, ProgType};
 
 /// A program that is loaded into the kernel.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Instance for Loaded {
 
 /// The priority and the path of a flow's packets, and how often its program has decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Steering {
+pub struct FlowSteering {
     pub priority: u32,
     pub path: u32,
     pub decisions: u32,
@@ -81,7 +81,7 @@ pub struct PacketsDatapath {
     defined: u32,
     ring: Arc<Ring>,
     programs: Programs<Loaded>,
-    book: Book,
+    known_flows: KnownFlows,
     connects: Option<Connects>,
     output: Output,
     attached: Attached,
@@ -106,7 +106,7 @@ impl PacketsDatapath {
         let ring = Arc::new(os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?);
         let attached = attach(&options, &btf, &kernel, &maps.fds())?;
         let mut datapath = PacketsDatapath {
-            book: Book::new(None, &memory),
+            known_flows: KnownFlows::new(None, &memory),
             output: output(&options),
             options,
             kernel,
@@ -136,7 +136,7 @@ impl PacketsDatapath {
 
     /// The datapath's events, to wait for.
     pub fn events(&self) -> KernelEvents<'_> {
-        KernelEvents::new(&self.memory, &self.ring, &self.book)
+        KernelEvents::new(&self.memory, &self.ring, &self.known_flows)
     }
 
     /// The number of decisions about a flow so far; `None` once it has ended.
@@ -145,10 +145,10 @@ impl PacketsDatapath {
     }
 
     /// Returns what a flow's packets get now; `None` once it has ended.
-    pub fn steering(&self, flow: FlowId) -> Option<Steering> {
+    pub fn steering(&self, flow: FlowId) -> Option<FlowSteering> {
         let word = |field| self.memory.table.word(flow, field);
         let (priority, path) = (word(flow::PRIORITY)?, word(flow::PATH)?);
-        Some(Steering { priority, path, decisions: word(flow::DECISIONS)? })
+        Some(FlowSteering { priority, path, decisions: word(flow::DECISIONS)? })
     }
 
     /// Flows that found the table full so far, counted with each packet.
@@ -303,7 +303,7 @@ impl Shim for PacketsDatapath {
         Ok(())
     }
 
-    crate::book::known!();
+    crate::known_flows::known!();
 
     fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let instance = self.memory.next_instance();
@@ -348,7 +348,7 @@ impl Shim for PacketsDatapath {
         let values = Values::new(&program, fields);
         let start = Start { slot: slot as u32 + 1, uid: uid.0 };
         let change = values.change(starts.then_some(start), loaded.instance);
-        self.book.stage(&self.memory, flow, Some(uid), &change)
+        self.known_flows.stage(&self.memory, flow, Some(uid), &change)
     }
 }
 
@@ -378,7 +378,7 @@ impl Datapath for PacketsDatapath {
 
     fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
         self.programs.get(uid)?;
-        let known = self.book.known(&self.memory, flow)?;
+        let known = self.known_flows.known(&self.memory, flow)?;
         let runs = self.memory.table.uid(flow) == Some(uid);
         if runs {
             known.program = Some(uid);
@@ -416,5 +416,5 @@ impl Datapath for PacketsDatapath {
         page.u64(page::DEADLINE_NS as usize).store((now_us + timeout_us).saturating_mul(1000), Release);
     }
 
-    crate::book::flow_commands!();
+    crate::known_flows::flow_commands!();
 }

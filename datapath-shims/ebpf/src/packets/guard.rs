@@ -9,7 +9,7 @@ use nix::unistd::{pipe2, read, write};
 
 use super::netlink::{Request, TrafficControl, ask, remove_classifier, remove_qdisc_if_empty};
 use super::options::MAX_DEVICES;
-use crate::sys::detached_process;
+use ccplane_bpf::detached_process;
 
 /// The requests that take a device's classifier back.
 #[derive(Clone, Copy)]

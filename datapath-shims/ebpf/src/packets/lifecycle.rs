@@ -3,7 +3,7 @@
 use super::header::{CTX, Output, STACK_NEXT, TP, skb};
 use super::layout::{first, flow, page, peer, peer_key, storage};
 use super::maps::PacketMaps;
-use super::measure::{Flow, measure};
+use super::measure::{FlowPhase, measure};
 use super::record::{find_record, find_storage, give_record, make_storage, take_record, write_output};
 use crate::events::lifecycle_event;
 use crate::frame::REC;
@@ -275,7 +275,7 @@ pub fn on_state(k: &Kernel, maps: &PacketMaps) -> Result<Vec<Insn>, AsmError> {
     asm.call(Helper::SkcToTcpSock);
     asm.jump_if_imm(R::R0, Cond::Eq, 0, out);
     asm.mov(TP, R::R0);
-    measure(&mut asm, k, maps, Flow::Ends);
+    measure(&mut asm, k, maps, FlowPhase::Ends);
     look_up_peer(&mut asm, maps);
     asm.jump_if_imm(R::R0, Cond::Eq, 0, unknown);
     for n in (1..PAST_SIZES as u32).rev() {

@@ -7,7 +7,7 @@ use crate::error::{EbpfError, os};
 use crate::kernel::Maps;
 use crate::layout::{LAYOUT_VERSION, ctl};
 use crate::maps::{Memory, OpenMaps};
-use crate::sys::{self, MapType};
+use ccplane_bpf::{self as sys, MapType};
 use ccplane_program::ir::MAX_PATHS;
 use nix::net::if_::if_nametoindex;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -31,7 +31,7 @@ mod sock_ops {
 
 /// Whether the flow goes on or ends with the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
+pub enum FlowPhase {
     GoesOn,
     Ends,
 }
@@ -46,7 +46,7 @@ fn path_at(asm: &mut Asm, maps: &PacketMaps, to: R, number: R) {
 
 /// Emits a sample of the flow, and what it tells of its path. The record is in [`REC`], the socket in [`TP`]; R0-R5 are
 /// lost.
-pub fn measure(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: Flow) {
+pub fn measure(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: FlowPhase) {
     /// The register of the path.
     const PATH: R = R::R5;
     let done = asm.label();
@@ -73,11 +73,11 @@ pub fn measure(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: Flow) {
 }
 
 /// Emits the flow's part of its path's bytes in flight; R0-R4 are lost.
-fn count_in_flight(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: Flow) {
+fn count_in_flight(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: FlowPhase) {
     let same = asm.label();
     match after {
-        Flow::Ends => asm.mov_imm(R::R1, 0),
-        Flow::GoesOn => {
+        FlowPhase::Ends => asm.mov_imm(R::R1, 0),
+        FlowPhase::GoesOn => {
             k.in_flight(asm, R::R1, TP, R::R2);
             k.get(asm, R::R2, TP, "mss_cache");
             asm.alu(Alu::Mul, R::R1, R::R2);
@@ -166,7 +166,7 @@ pub fn on_round_trip(k: &Kernel, maps: &PacketMaps) -> Result<Vec<Insn>, AsmErro
     asm.load(Size::B8, R::R2, REC, rec::SAMPLED_AT_US as i16);
     asm.alu_imm(Alu::Add, R::R2, ROUND_TRIP_US);
     asm.jump_if(R::R1, Cond::Lt, R::R2, out);
-    measure(&mut asm, k, maps, Flow::GoesOn);
+    measure(&mut asm, k, maps, FlowPhase::GoesOn);
     asm.jump(out);
     asm.bind(ask);
     asm.mov(R::R1, R::R6);

@@ -23,5 +23,5 @@ mod options;
 mod record;
 
 pub use attach::{EmptyClassifier, Hooking, available, clean};
-pub use datapath::{PacketsDatapath, Steering};
+pub use datapath::{FlowSteering, PacketsDatapath};
 pub use options::{MAX_DEVICES, Marking, PacketsOptions, PathRoute, cgroup_root};

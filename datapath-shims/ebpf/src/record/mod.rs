@@ -16,7 +16,7 @@ use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
 use crate::ring::{Record, Ring};
-use crate::sys::{self, AttachTo, Link, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, Link, MapType, ProgType, Shared};
 use layout::{ctl, event, flow};
 use programs::{Offsets, RecordMaps};
 

@@ -11,7 +11,7 @@ use ccplane_nn_codegen::bpf::{self, Places, SCRATCH_BYTES, TABLES_BYTES};
 use crate::attach::load;
 use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
-use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
 
 /// Offsets in the memory: the number of runs, the image, the tables, the rows.
 const COUNT: u32 = 0;

@@ -128,7 +128,7 @@ impl Lab {
     }
 
     /// Starts a flow, of which the receiver reads all.
-    pub fn flow(&self, to: IpAddr, port: u16) -> Flow {
+    pub fn flow(&self, to: IpAddr, port: u16) -> LabFlow {
         flow_between(&self.sender, &self.receiver, (to, port).into())
     }
 
@@ -151,7 +151,7 @@ impl Lab {
 }
 
 /// Starts a flow between two namespaces, of which the receiver reads all.
-pub fn flow_between(sender: &Namespace, receiver: &Namespace, to: SocketAddr) -> Flow {
+pub fn flow_between(sender: &Namespace, receiver: &Namespace, to: SocketAddr) -> LabFlow {
     let listener = receiver.run(|| TcpListener::bind(to).unwrap()).unwrap();
     let remote = listener.local_addr().unwrap();
     let received = Arc::new(AtomicU64::new(0));
@@ -165,7 +165,7 @@ pub fn flow_between(sender: &Namespace, receiver: &Namespace, to: SocketAddr) ->
     });
     let stream = sender.run(|| TcpStream::connect(remote).unwrap()).unwrap();
     stream.set_nodelay(true).unwrap();
-    Flow { stream, remote, received, sent: 0, reader: Some(reader) }
+    LabFlow { stream, remote, received, sent: 0, reader: Some(reader) }
 }
 
 /// The hardware address of a host's end of a cable.
@@ -179,7 +179,7 @@ pub fn dscp(priority: u32) -> u32 {
 }
 
 /// A flow and its reader.
-pub struct Flow {
+pub struct LabFlow {
     pub stream: TcpStream,
     pub remote: SocketAddr,
     received: Arc<AtomicU64>,
@@ -187,7 +187,7 @@ pub struct Flow {
     reader: Option<JoinHandle<()>>,
 }
 
-impl Flow {
+impl LabFlow {
     /// Writes so many bytes and waits until all have arrived.
     pub fn send(&mut self, bytes: usize) {
         self.stream.write_all(&vec![0; bytes]).unwrap();
@@ -320,7 +320,7 @@ pub fn wait_for<T>(datapath: &mut PacketsDatapath, what: &str, done: impl FnMut(
 }
 
 /// The id of a flow, whose first byte is sent; and a program is set on it.
-pub fn steer(datapath: &mut PacketsDatapath, flow: &mut Flow, program: ProgramUid) -> FlowId {
+pub fn steer(datapath: &mut PacketsDatapath, flow: &mut LabFlow, program: ProgramUid) -> FlowId {
     flow.send(1);
     let (local, remote) = (flow.local(), flow.remote);
     let id = wait_for(datapath, "Created", |e| match e {

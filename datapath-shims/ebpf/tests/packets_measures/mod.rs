@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use crate::packets_lab::{Flow, Group, Lab, compile, flow_between, steer, wait_for};
+use crate::packets_lab::{Group, Lab, LabFlow, compile, flow_between, steer, wait_for};
 use ccplane_bpf::{AttachTo, Link, ProgType, TCX_EGRESS, link_to, prog_load};
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
@@ -150,7 +150,7 @@ fn mark_some(links: &MultiPath) -> Option<Link> {
 /// Two flows, each on its link.
 struct Flows {
     datapath: PacketsDatapath,
-    flows: Vec<Flow>,
+    flows: Vec<LabFlow>,
     ids: Vec<FlowId>,
 }
 

@@ -169,7 +169,7 @@ impl PacketFlowEngine {
         let decides = self.mode == Mode::Program && (has_changed || self.flow.is_due(packet, flowlet_us));
         if decides {
             let mut prims = prims(&self.flow, memory);
-            self.flow.tell(packet, &mut prims);
+            self.flow.fill(packet, &mut prims);
             self.decide(packet, &prims, memory);
         }
         self.flow.sent(packet);

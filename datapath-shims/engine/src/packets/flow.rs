@@ -204,15 +204,15 @@ impl<R: Runnable> PacketFlow<R> {
             .set(Prim::FlowRemotePort, self.info.remote.port().into())
             .set(Prim::FlowCgroup, integer(self.info.cgroup.unwrap_or(0)))
             .set(Prim::FlowHash, self.hash.into());
-        self.past.tell(&mut prims);
+        self.past.fill(&mut prims);
         if let Some(paths) = self.paths {
-            memory.tell(paths, self.path_count, now_us, &mut prims);
+            memory.fill(paths, self.path_count, now_us, &mut prims);
         }
         prims
     }
 
     /// Adds to `prims` the primitives of one packet.
-    pub fn tell(&self, packet: &Outbound, prims: &mut SendPrims) {
+    pub fn fill(&self, packet: &Outbound, prims: &mut SendPrims) {
         let now_us = packet.now_us();
         let gap_us = self.last_sent_us.map_or(0, |at_us| now_us.saturating_sub(at_us));
         prims

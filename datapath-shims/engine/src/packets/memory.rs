@@ -52,7 +52,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    pub(super) fn tell(&self, prims: &mut SendPrims) {
+    pub(super) fn fill(&self, prims: &mut SendPrims) {
         prims.set(Prim::PeerFlows, integer(self.flows)).set(Prim::PeerGapUs, integer(self.gap_us));
         let sizes = [Prim::PeerSize1, Prim::PeerSize2, Prim::PeerSize3, Prim::PeerSize4];
         for (prim, bytes) in sizes.into_iter().zip(self.sizes) {
@@ -211,8 +211,8 @@ impl Paths {
         self.path(number, to).bytes_in_flight += now;
     }
 
-    /// Tells of the first `count` paths; what is older than `memory_us` counts as unknown.
-    fn tell(&self, number: usize, count: u8, now_us: u64, memory_us: u64, prims: &mut SendPrims) {
+    /// Fills in the first `count` paths; what is older than `memory_us` counts as unknown.
+    fn fill(&self, number: usize, count: u8, now_us: u64, memory_us: u64, prims: &mut SendPrims) {
         prims.set(Prim::PathCount, count.into());
         let all = self.all[number].paths.iter().take(count.into());
         for (path, of) in all.zip(Prim::ALL[Prim::Path0RttUs as usize..].chunks_exact(4)) {
@@ -279,9 +279,9 @@ impl HostMemory {
         self.paths.carry(paths, from, to);
     }
 
-    /// Tells of the first `count` paths.
-    pub(super) fn tell(&self, PathsOf(paths): PathsOf, count: u8, now_us: u64, prims: &mut SendPrims) {
-        self.paths.tell(paths, count, now_us, self.path_memory_us, prims);
+    /// Fills in the first `count` paths.
+    pub(super) fn fill(&self, PathsOf(paths): PathsOf, count: u8, now_us: u64, prims: &mut SendPrims) {
+        self.paths.fill(paths, count, now_us, self.path_memory_us, prims);
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::recorded::{MAX_FLOWS, Recording, Transfer, Unit};
-use super::structured::{MAX_PAIRS, within};
-use super::{HostArrival, Random, WorkloadError};
+use super::{HostArrival, MAX_PAIRS, Random, WorkloadError, within};
 
 /// Transfers of one recording: each flow has two directions.
 const MAX_TRANSFERS: u64 = 2 * MAX_FLOWS as u64;

@@ -6,12 +6,10 @@
 //! flows arrive as a Poisson process over all pairs.
 
 use super::playback::Copies;
-use super::{Arrivals, FlowSizes, PPM, Playback, Random, WorkloadError};
+use super::{Arrivals, FlowSizes, HostArrival, MAX_PAIRS, PPM, Playback, Random, WorkloadError, within};
 
 /// Hosts of one workload.
 pub const MAX_HOSTS: usize = 256;
-/// Pairs of application and destination of one host.
-pub const MAX_PAIRS: usize = 4096;
 /// Parts of a usual size by which a flow of its pair may be more or less.
 const SPREAD: u64 = 8;
 
@@ -57,26 +55,6 @@ impl Structure {
         within("predictable", self.predictable_ppm.into(), 0, PPM.into())?;
         within("flows of a regime", self.regime_flows.into(), 1, PPM.into())
     }
-}
-
-/// Refuses a number of a structure that is not within its limits.
-pub(super) fn within(what: &'static str, found: u64, min: u64, max: u64) -> Result<(), WorkloadError> {
-    let is_within = (min..=max).contains(&found);
-    if is_within { Ok(()) } else { Err(WorkloadError::Structure { what, found, min, max }) }
-}
-
-/// A flow that starts between two hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HostArrival {
-    /// When, microseconds from the workload's start.
-    pub start_us: u64,
-    /// The flow's payload, bytes.
-    pub bytes: u64,
-    /// The host that sends.
-    pub from: usize,
-    pub to: usize,
-    /// The application's number on its host.
-    pub application: u16,
 }
 
 /// Flows between hosts, for ever, in order of time.

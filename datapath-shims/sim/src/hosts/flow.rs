@@ -1,7 +1,7 @@
 //! A simulated flow as its host decides on it, with what the agent staged.
 
 use crate::config::{FlowConfig, Source};
-use ccplane_contract::suite::{OutPacket, PacketStream, Steered};
+use ccplane_contract::suite::{OutPacket, PacketStream, PacketTreatment};
 use ccplane_contract::{FlowId, FlowInfo, SlotTable};
 use ccplane_engine::SharedProgram;
 use ccplane_engine::packets::{HostMemory, Outbound, PacketFlow};
@@ -89,7 +89,7 @@ impl HostFlow {
     }
 
     /// Carries a flow of the contract's suite that starts with this program.
-    pub(crate) fn carry(program: SharedProgram, stream: &PacketStream) -> Vec<Steered> {
+    pub(crate) fn carry(program: SharedProgram, stream: &PacketStream) -> Vec<PacketTreatment> {
         let start_us = stream.packets.first().map_or(0, |packet| packet.at_us);
         let info = info(&FlowConfig::new(Source::Bytes(0), 0));
         let mut flow = HostFlow {
@@ -113,13 +113,13 @@ impl HostFlow {
             let decided = flow.is_due(&packet, stream.flowlet_us);
             if decided {
                 let mut prims = stream.known;
-                flow.packets.tell(&packet, &mut prims);
+                flow.packets.fill(&packet, &mut prims);
                 flow.decide(&prims, &slots, &mut report);
                 flow.packets.steer(&packet, stream.flowlet_us, &mut memory);
             }
             flow.packets.sent(&packet);
             let steering = flow.packets.steering();
-            Steered { priority: steering.priority, path: steering.path, decided }
+            PacketTreatment { priority: steering.priority, path: steering.path, decided }
         };
         stream.packets.iter().zip(0..).map(&mut sent).collect()
     }

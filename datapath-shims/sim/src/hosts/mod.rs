@@ -185,7 +185,7 @@ impl SimHosts {
             return;
         }
         let mut prims = flow.packets.prims(packet.now_ns / NS_PER_US, &self.memory);
-        flow.packets.tell(packet, &mut prims);
+        flow.packets.fill(packet, &mut prims);
         let decided = flow.decide(&prims, &self.slots, &mut self.report);
         if flow.packets.steer(packet, self.config.flowlet_us, &mut self.memory) {
             let steering = flow.packets.steering();

@@ -9,7 +9,7 @@ use crate::error::{BenchError, context};
 use crate::figure::{Block, Figure, Pair, in_turn};
 use crate::proof::Proof;
 use ccplane_wait::affinity::Pinned;
-use ccplane_wait::{Class, DispatchError, Ready, Seat, begin};
+use ccplane_wait::{Class, DispatchError, Parker, Ready, begin};
 use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn scan(counts: &[Count], taken: &mut [u32], mut each: impl FnMut(usize)) -> u64
 /// State that a scanning dispatcher shares with its owners and producers.
 struct Queues {
     counts: Vec<Count>,
-    seats: Vec<Seat>,
+    parkers: Vec<Parker>,
     stop: AtomicBool,
     found: AtomicU64,
 }
@@ -138,7 +138,7 @@ impl Scanning {
     fn open(queues: usize, core: usize) -> io::Result<Scanning> {
         let queues = Arc::new(Queues {
             counts: (0..queues).map(|_| Count::default()).collect(),
-            seats: (0..queues).map(|_| Seat::new()).collect(),
+            parkers: (0..queues).map(|_| Parker::new()).collect(),
             stop: AtomicBool::new(false),
             found: AtomicU64::new(0),
         });
@@ -156,7 +156,7 @@ impl Queues {
     fn dispatch(&self) {
         let (mut taken, mut scans) = (vec![0_u32; self.counts.len()], 0_u32);
         while !self.stop.load(Ordering::Relaxed) {
-            let found = scan(&self.counts, &mut taken, |queue| _ = self.seats[queue].call());
+            let found = scan(&self.counts, &mut taken, |queue| _ = self.parkers[queue].call());
             self.found.fetch_add(found, Ordering::Relaxed);
             scans = scans.wrapping_add(1);
             if found > 0 || scans.is_multiple_of(SCANS_PER_YIELD) {
@@ -170,7 +170,7 @@ impl Queues {
 
 impl Channel for Scanning {
     fn consumers(&self) -> usize {
-        self.queues.seats.len()
+        self.queues.parkers.len()
     }
 
     fn raise(&self, queue: usize) -> io::Result<()> {
@@ -180,7 +180,7 @@ impl Channel for Scanning {
 
     fn consumer(&self, n: usize) -> io::Result<Box<dyn Consumer + '_>> {
         let pinned = seated(self.core).map_err(io::Error::other)?;
-        Ok(Box::new(Owner::new(&self.queues.seats[n], &self.queues.counts[n], pinned)))
+        Ok(Box::new(Owner::new(&self.queues.parkers[n], &self.queues.counts[n], pinned)))
     }
 
     fn called(&self) -> Option<(&'static str, u64)> {

@@ -6,7 +6,7 @@ use ccplane_bpf::{AttachTo, MapType, ProgType, Shared, map_create, prog_load, te
 use ccplane_nn_codegen::asm::{Asm, Cond, Helper, R, Size};
 use ccplane_wait::affinity::Pinned;
 use ccplane_wait::futex::{Futex, MAX_WAITED, wait_any};
-use ccplane_wait::{Class, DispatchError, Dispatcher, Ready, Seat, Step, Waiter, Wake, begin, sleep_time};
+use ccplane_wait::{Class, DispatchError, Dispatcher, Parker, Ready, Step, Waiter, Wake, begin, sleep_time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -406,7 +406,7 @@ impl Channel for Flags {
 /// Threads, one a queue, that a dispatcher calls.
 struct Dispatched {
     ready: Arc<Ready>,
-    seats: Vec<Arc<Seat>>,
+    parkers: Vec<Arc<Parker>>,
     counts: Vec<Count>,
     dispatcher: Dispatcher,
     core: usize,
@@ -417,23 +417,23 @@ impl Dispatched {
     fn open(queues: usize, place: Place, core: usize) -> Result<Dispatched, BenchError> {
         let missing = |error: &dyn std::fmt::Display| BenchError::Missing(format!("a dispatcher: {error}"));
         let ready = Arc::new(Ready::new(queues).map_err(|error| missing(&error))?);
-        let seats: Vec<Arc<Seat>> = (0..queues).map(|_| Arc::new(Seat::new())).collect();
+        let parkers: Vec<Arc<Parker>> = (0..queues).map(|_| Arc::new(Parker::new())).collect();
         // On its own core the producer would not run beside a dispatcher under SCHED_FIFO.
         let first = if place == Place::SameCore { Class::Fair } else { Class::Fifo };
-        let start = |class| Dispatcher::start(core, class, Arc::clone(&ready), seats.clone());
+        let start = |class| Dispatcher::start(core, class, Arc::clone(&ready), parkers.clone());
         let (class, started) = match start(first) {
             Err(DispatchError::Class(_)) => (Class::Fair, start(Class::Fair)),
             started => (first, started),
         };
         let dispatcher = started.map_err(|error| missing(&error))?;
         let counts = (0..queues).map(|_| Count::default()).collect();
-        Ok(Dispatched { ready, seats, counts, dispatcher, core, class })
+        Ok(Dispatched { ready, parkers, counts, dispatcher, core, class })
     }
 }
 
 /// A thread's place under a dispatcher.
 pub(super) struct Owner<'a> {
-    seat: &'a Seat,
+    parker: &'a Parker,
     count: &'a Count,
     taken: u32,
     _pinned: Pinned,
@@ -441,15 +441,15 @@ pub(super) struct Owner<'a> {
 
 impl<'a> Owner<'a> {
     /// An owner of a queue that counts its events, on the thread that was pinned.
-    pub(super) fn new(seat: &'a Seat, count: &'a Count, pinned: Pinned) -> Owner<'a> {
-        Owner { seat, count, taken: 0, _pinned: pinned }
+    pub(super) fn new(parker: &'a Parker, count: &'a Count, pinned: Pinned) -> Owner<'a> {
+        Owner { parker, count, taken: 0, _pinned: pinned }
     }
 }
 
 impl Consumer for Owner<'_> {
     fn wait(&mut self) -> io::Result<()> {
         while self.count.0.load(Ordering::Acquire) == self.taken {
-            self.seat.wait(PATIENCE);
+            self.parker.wait(PATIENCE);
         }
         self.taken += 1;
         Ok(())
@@ -458,7 +458,7 @@ impl Consumer for Owner<'_> {
 
 impl Channel for Dispatched {
     fn consumers(&self) -> usize {
-        self.seats.len()
+        self.parkers.len()
     }
 
     fn raise(&self, queue: usize) -> io::Result<()> {
@@ -469,7 +469,7 @@ impl Channel for Dispatched {
 
     fn consumer(&self, n: usize) -> io::Result<Box<dyn Consumer + '_>> {
         let pinned = begin(self.core, self.class).map_err(io::Error::other)?;
-        Ok(Box::new(Owner::new(&self.seats[n], &self.counts[n], pinned)))
+        Ok(Box::new(Owner::new(&self.parkers[n], &self.counts[n], pinned)))
     }
 
     fn called(&self) -> Option<(&'static str, u64)> {
@@ -477,11 +477,11 @@ impl Channel for Dispatched {
     }
 }
 
-/// A thread that waits as its [`Wake`] says, on marks and a seat.
+/// A thread that waits as its [`Wake`] says, on marks and a parker.
 struct Chosen {
     wake: Wake,
     ready: Ready,
-    seat: Seat,
+    parker: Parker,
     place: Place,
     /// Polls and sleeps so far.
     steps: AtomicU64,
@@ -490,7 +490,7 @@ struct Chosen {
 impl Chosen {
     fn open(queues: usize, place: Place, wake: Wake) -> io::Result<Chosen> {
         let ready = Ready::new(queues).map_err(io::Error::other)?;
-        Ok(Chosen { wake, ready, seat: Seat::new(), place, steps: AtomicU64::new(0) })
+        Ok(Chosen { wake, ready, parker: Parker::new(), place, steps: AtomicU64::new(0) })
     }
 }
 
@@ -530,7 +530,7 @@ impl Consumer for Chooser<'_> {
             match self.waiter.next(now_ns) {
                 Step::Poll { until_ns } => self.poll(until_ns),
                 Step::Sleep { until_ns } => {
-                    self.chosen.seat.wait(sleep_time(until_ns, now_ns, PATIENCE));
+                    self.chosen.parker.wait(sleep_time(until_ns, now_ns, PATIENCE));
                 }
             }
         }
@@ -542,7 +542,7 @@ impl Consumer for Chooser<'_> {
 impl Channel for Chosen {
     fn raise(&self, queue: usize) -> io::Result<()> {
         self.ready.mark(queue);
-        self.seat.call();
+        self.parker.call();
         Ok(())
     }
 

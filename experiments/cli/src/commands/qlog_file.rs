@@ -100,7 +100,7 @@ impl Trace {
 }
 
 impl Companion for Trace {
-    fn turned(&mut self, _core: &mut Core, _now_us: u64) {}
+    fn after_turn(&mut self, _core: &mut Core, _now_us: u64) {}
 
     fn drive(&mut self, core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
         let driven = self.taps.drive(core, id, datapath, now_us);

@@ -117,13 +117,13 @@ fn tcp_flows_share_by_weight() {
 }
 
 /// An agent's core on a thread of this process, until it is dropped.
-struct Steering {
+struct CoreThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Steering {
-    fn start(mut handle: Handle, woken: Receiver<()>) -> Steering {
+impl CoreThread {
+    fn start(mut handle: Handle, woken: Receiver<()>) -> CoreThread {
         let rule = |(port, weight): (u16, u64)| Rule {
             remote_port: Some(port..=port),
             parameters: vec![("weight".to_owned(), weight as i64)],
@@ -145,11 +145,11 @@ impl Steering {
                 let _ = woken.recv_timeout(Duration::from_micros(due));
             }
         };
-        Steering { stop, thread: Some(thread::spawn(run)) }
+        CoreThread { stop, thread: Some(thread::spawn(run)) }
     }
 }
 
-impl Drop for Steering {
+impl Drop for CoreThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         assert!(self.thread.take().unwrap().join().is_ok() || thread::panicking());
@@ -165,7 +165,7 @@ fn quic_connections_share_by_weight_under_a_core_in_their_process() {
         let _ = wake.try_send(());
     });
     let (engine, handle) = engine(EngineConfig::new("quic"), wake);
-    let _steering = Steering::start(handle, woken);
+    let _steering = CoreThread::start(handle, woken);
     assert_aggregate(WEIGHTS.map(|(port, _)| quic(&lab, &engine, port)).into());
 }
 

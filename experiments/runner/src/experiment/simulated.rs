@@ -77,9 +77,9 @@ struct States<'a> {
 }
 
 impl Companion for States<'_> {
-    fn turned(&mut self, core: &mut Core, now_us: u64) {
+    fn after_turn(&mut self, core: &mut Core, now_us: u64) {
         if let Some(beside) = &mut self.beside {
-            beside.turned(core, now_us);
+            beside.after_turn(core, now_us);
         }
         if now_us < self.next_us {
             return;

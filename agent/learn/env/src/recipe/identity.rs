@@ -28,7 +28,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, RealLinks};
+    use crate::family::{Family, RealLinks};
     use ccplane_algs::{Aurora, AuroraConfig};
     use std::sync::Arc;
 

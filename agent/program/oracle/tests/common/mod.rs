@@ -272,21 +272,21 @@ impl CongestionOps for Window {
 }
 
 /// A flow of a libccp datapath.
-pub struct Flow<'s> {
+pub struct LibccpFlow<'s> {
     shim: &'s Shim,
     connection: Connection<'s, Window>,
     window: Window,
     path: Path,
 }
 
-impl<'s> Flow<'s> {
+impl<'s> LibccpFlow<'s> {
     /// A flow from 10.0.0.1:(4000 + n) to 10.0.0.2:443 with a window of ten segments.
-    pub fn start(shim: &'s Shim, n: u16) -> Flow<'s> {
-        Flow::start_as(shim, n, "")
+    pub fn start(shim: &'s Shim, n: u16) -> LibccpFlow<'s> {
+        LibccpFlow::start_as(shim, n, "")
     }
 
     /// The same, which asks for the algorithm `congestion`.
-    pub fn start_as(shim: &'s Shim, n: u16, congestion: &str) -> Flow<'s> {
+    pub fn start_as(shim: &'s Shim, n: u16, congestion: &str) -> LibccpFlow<'s> {
         let port = |p: u16| u32::from(p.swap_bytes());
         let info = FlowInfo::default().with_init_cwnd(10 * MSS as u32).with_mss(MSS as u32).with_four_tuple(
             0x0100_000a,
@@ -308,7 +308,7 @@ impl<'s> Flow<'s> {
             aggregate_us: 0,
             phases: false,
         };
-        Flow { shim, connection, window, path: Path::new(path, u64::from(n), 0) }
+        LibccpFlow { shim, connection, window, path: Path::new(path, u64::from(n), 0) }
     }
 
     /// Returns the flow's congestion window, bytes.
@@ -330,7 +330,7 @@ impl<'s> Flow<'s> {
     }
 
     /// ACKs at a pace of 1 ms, until `done`.
-    pub fn ack_until(&mut self, what: &str, mut done: impl FnMut(&Flow<'s>) -> bool) {
+    pub fn ack_until(&mut self, what: &str, mut done: impl FnMut(&LibccpFlow<'s>) -> bool) {
         wait_for(what, || {
             self.shim.pump();
             match self.ack() {
@@ -344,7 +344,7 @@ impl<'s> Flow<'s> {
 }
 
 /// Waits until libccp runs programs on all of its flows, which are these and those before.
-pub fn wait_until_steered(shim: &Shim, flows: &mut [Flow<'_>]) {
+pub fn wait_until_steered(shim: &Shim, flows: &mut [LibccpFlow<'_>]) {
     wait_for("libccp runs programs", || {
         shim.pump();
         let mut all = shim.changes.get() >= shim.started.get();

@@ -96,7 +96,7 @@ impl World {
         let now_us = self.sim.now_us();
         loop {
             let driven = drive(&mut self.core, DP, &mut self.sim, now_us);
-            let mut asked = self.links.turned(&mut self.core, now_us);
+            let mut asked = self.links.exchange(&mut self.core, now_us);
             if self.hangs {
                 return;
             }
@@ -109,7 +109,7 @@ impl World {
                 assert!(start.elapsed() < PATIENCE, "an algorithm takes too long");
                 std::thread::yield_now();
             }
-            asked |= self.links.turned(&mut self.core, now_us);
+            asked |= self.links.exchange(&mut self.core, now_us);
             if !asked && driven.events == 0 && driven.actions == 0 && self.links.unhandled() == 0 {
                 return;
             }

@@ -10,20 +10,20 @@ const CALLED: u32 = 2;
 
 /// The place of one thread, which others call. A call that comes while the thread is awake ends its next sleep.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Parker {
     state: Futex,
 }
 
-impl Default for Seat {
-    fn default() -> Seat {
-        Seat::new()
+impl Default for Parker {
+    fn default() -> Parker {
+        Parker::new()
     }
 }
 
-impl Seat {
+impl Parker {
     /// Creates the place of a thread that is awake.
-    pub fn new() -> Seat {
-        Seat { state: Futex::new(AWAKE) }
+    pub fn new() -> Parker {
+        Parker { state: Futex::new(AWAKE) }
     }
 
     /// Calls the thread; true where it slept, which takes a system call.
@@ -80,27 +80,27 @@ mod tests {
 
     #[test]
     fn a_call_before_the_sleep_ends_it() {
-        let seat = Seat::new();
-        assert!(!seat.call() && !seat.call());
-        assert!(seat.is_called());
-        assert!(seat.wait(Duration::MAX));
-        assert!(!seat.is_called() && !seat.take_call());
+        let parker = Parker::new();
+        assert!(!parker.call() && !parker.call());
+        assert!(parker.is_called());
+        assert!(parker.wait(Duration::MAX));
+        assert!(!parker.is_called() && !parker.take_call());
     }
 
     #[test]
     fn without_a_call_the_sleep_ends_by_itself() {
         let start = Instant::now();
-        let seat = Seat::new();
-        assert!(!seat.wait(Duration::from_millis(5)));
+        let parker = Parker::new();
+        assert!(!parker.wait(Duration::from_millis(5)));
         assert!(start.elapsed() >= Duration::from_millis(5));
-        assert!(!seat.call(), "it is awake");
+        assert!(!parker.call(), "it is awake");
     }
 
     #[test]
     fn each_of_many_sleeps_is_ended_by_its_call() {
         const CALLS: u32 = 2_000;
-        let seats = Arc::new([Seat::new(), Seat::new()]);
-        let theirs = Arc::clone(&seats);
+        let parkers = Arc::new([Parker::new(), Parker::new()]);
+        let theirs = Arc::clone(&parkers);
         let thread = std::thread::spawn(move || {
             for _ in 0..CALLS {
                 assert!(theirs[1].wait(ccplane_testing::PATIENCE));
@@ -108,8 +108,8 @@ mod tests {
             }
         });
         for n in 0..CALLS {
-            seats[1].call();
-            assert!(seats[0].wait(ccplane_testing::PATIENCE), "answer {n}");
+            parkers[1].call();
+            assert!(parkers[0].wait(ccplane_testing::PATIENCE), "answer {n}");
         }
         thread.join().unwrap();
     }

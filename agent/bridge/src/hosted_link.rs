@@ -21,7 +21,7 @@ enum State {
     Ended,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct HostedLink {
     bridge: Bridge,
     channel: Channel,
     state: State,
@@ -32,9 +32,9 @@ pub(crate) struct Seat {
     next_poll_us: u64,
 }
 
-impl Seat {
-    pub fn new(channel: Channel, silence_us: u64, max_flows: usize) -> Seat {
-        Seat {
+impl HostedLink {
+    pub fn new(channel: Channel, silence_us: u64, max_flows: usize) -> HostedLink {
+        HostedLink {
             bridge: Bridge::new(channel.name, max_flows, std::process::id()),
             channel,
             state: State::Unwanted,
@@ -58,7 +58,7 @@ impl Seat {
     }
 
     /// Passes messages between the algorithm and the core, both ways; returns whether it asked the core for anything.
-    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
+    pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
         let has_ended = self.channel.ended().is_some() && self.state != State::Ended;
         if has_ended || now_us >= self.next_poll_us {
             self.next_poll_us = now_us.saturating_add(POLL_US);

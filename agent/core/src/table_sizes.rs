@@ -1,10 +1,10 @@
 //! Counts of everything that the core keeps.
 
-use crate::Core;
+use crate::core::Core;
 
 /// The number of entries in each of the core's tables; one that only grows is a leak.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Held {
+pub struct TableSizes {
     /// Flows that have started and not ended.
     pub flows: usize,
     /// Actions that wait to be taken.
@@ -23,16 +23,17 @@ pub struct Held {
 
 impl Core {
     /// Counts what is kept. Looks at every datapath and slot: for tests and statistics, not for each turn.
-    pub fn held(&self) -> Held {
-        let mut held = Held { flows: self.flows.len(), decided: self.decided.len(), ..Held::default() };
-        (held.rows, held.measures) = self.rows.len();
+    pub fn table_sizes(&self) -> TableSizes {
+        let mut sizes =
+            TableSizes { flows: self.flows.len(), decided: self.decided.len(), ..TableSizes::default() };
+        (sizes.rows, sizes.measures) = self.rows.len();
         for attached in self.datapaths.values() {
             let (queued, unanswered) = attached.queue.len();
-            held.queued += queued;
-            held.unanswered += unanswered;
-            held.slot_flows +=
+            sizes.queued += queued;
+            sizes.unanswered += unanswered;
+            sizes.slot_flows +=
                 attached.slots.values().map(|slot_deployment| slot_deployment.flow_entries()).sum::<usize>();
         }
-        held
+        sizes
     }
 }

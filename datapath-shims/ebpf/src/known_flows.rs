@@ -12,7 +12,7 @@ use crate::maps::Memory;
 use crate::ring::{Record, Ring};
 use crate::table::{Change, Start, index_of};
 
-/// Writes the parts of a [`Shim`](ccplane_contract::registry::Shim) that its book and its defined slots answer.
+/// Writes the parts of a [`Shim`](ccplane_contract::registry::Shim) that its known flows and its defined slots answer.
 macro_rules! known {
     () => {
         /// Only slots that this agent has defined count; the others are as the one before left them.
@@ -26,17 +26,17 @@ macro_rules! known {
             &mut self,
             flow: ccplane_contract::FlowId,
         ) -> Result<Option<ccplane_contract::ProgramUid>, ccplane_contract::DatapathError> {
-            Ok(self.book.known(&self.memory, flow)?.program)
+            Ok(self.known_flows.known(&self.memory, flow)?.program)
         }
     };
 }
 pub(crate) use known;
 
-/// Writes the commands on flows of a [`Datapath`](ccplane_contract::Datapath) in the kernel that its book and its memory carry out.
+/// Writes the commands on flows of a [`Datapath`](ccplane_contract::Datapath) in the kernel that its known flows and its memory carry out.
 macro_rules! flow_commands {
     () => {
         fn release(&mut self, flow: ccplane_contract::FlowId) -> Result<(), ccplane_contract::DatapathError> {
-            self.book.release(&self.memory, flow)
+            self.known_flows.release(&self.memory, flow)
         }
 
         fn flows(&mut self) -> Vec<ccplane_contract::FlowStats> {
@@ -44,7 +44,7 @@ macro_rules! flow_commands {
         }
 
         fn poll(&mut self, max: usize, events: &mut Vec<ccplane_contract::Event>) -> usize {
-            self.book.poll(max, events, (&*self.ring, &self.memory), &self.programs)
+            self.known_flows.poll(max, events, (&*self.ring, &self.memory), &self.programs)
         }
     };
 }
@@ -66,7 +66,7 @@ pub trait Instance {
 }
 
 /// Flows by record index, and events in order.
-pub struct Book {
+pub struct KnownFlows {
     /// The datapath's own name; `None` where sockets do not choose it by name.
     name: Option<String>,
     known: HashMap<u32, KnownFlow>,
@@ -77,11 +77,11 @@ pub struct Book {
     unseen: u64,
 }
 
-impl Book {
-    /// Opens an empty book over what the kernel has dropped so far.
-    pub fn new(name: Option<String>, memory: &Memory) -> Book {
+impl KnownFlows {
+    /// Knows no flow yet; counts drops from what the kernel has dropped so far.
+    pub fn new(name: Option<String>, memory: &Memory) -> KnownFlows {
         let dropped = memory.ctl.u64(ctl::DROPPED as usize).load(Relaxed);
-        Book { name, known: HashMap::new(), pending: VecDeque::new(), dropped, unseen: 0 }
+        KnownFlows { name, known: HashMap::new(), pending: VecDeque::new(), dropped, unseen: 0 }
     }
 
     /// Whether events wait to be polled.
