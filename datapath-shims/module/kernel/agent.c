@@ -345,7 +345,7 @@ static bool stage(struct ccplane_agent *agent, const struct ccplane_command *com
 	return false;
 }
 
-/* The words of a PUSH, verified, in memory of their own; NULL, and the answer says why. */
+/* The words of a PUSH, prepared, in memory of their own; NULL, and the answer says why. */
 static const u64 *read_image(struct ccplane_agent *agent, const struct ccplane_command *command, struct answer *answer)
 {
 	size_t bytes = (size_t)command->words * 8;
@@ -363,7 +363,7 @@ static const u64 *read_image(struct ccplane_agent *agent, const struct ccplane_c
 		return NULL;
 	}
 	memcpy(image, command->image, bytes);
-	if (ccplane_image_verify(shape, image, bytes, &error)) {
+	if (ccplane_image_prepare(shape, image, bytes, &error)) {
 		refuse_error(answer, command->request, command->slot, &error);
 		kvfree(image);
 		return NULL;

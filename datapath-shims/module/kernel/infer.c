@@ -184,9 +184,14 @@ size_t ccplane_shape_image_bytes(uint64_t code)
 }
 
 /*
- * Inference. A processor multiplies one pair of words at a time and does much beside it. So a few sums stay in registers
- * while a layer's inputs pass by, inputs are brought into range as the first ones do, and what one block of sums stands
- * for is looked up once the next block is under way, when nothing waits for it.
+ * Inference. A processor multiplies one pair of words at a time, and does much beside it. So hidden layers take inputs
+ * in pairs, with half the products (Winograd 1968), which is exact in words that wrap:
+ *
+ *	x V + y W = (x + W) (y + V) - x y - V W
+ *
+ * x y is the same for all sums, and V W is known when an image arrives: prepare() takes it off the biases. A few sums
+ * stay in registers while a layer's inputs pass by, inputs are brought into range as the first ones do, and what one
+ * block of sums stands for is looked up once the next block is under way, when nothing waits for it.
  */
 
 /* The u32 with this number, as image.rs counts them. */
@@ -210,6 +215,8 @@ struct layer {
 	const uint64_t *features;
 	const int32_t *cells;
 	uint32_t clipped;
+	/* Of the pairs of inputs, together: what each sum is too large by. */
+	uint64_t products;
 };
 
 /* An input within its range, as an activation. */
@@ -224,6 +231,30 @@ static inline int64_t normalise(const uint64_t *feature, int64_t max, int32_t ce
 	return (int64_t)((above * feature[FEATURE_MULT / 8] + 0x80000000u) >> 32) - max;
 }
 
+/* The activation at x; where it is not ready, it is made of the feature's cell. */
+static inline __attribute__((always_inline)) uint64_t input(const bool wide, const bool ready, const uint64_t *feature,
+							    const int32_t *cell, activation *x, uint32_t *clipped)
+{
+	int64_t activated;
+
+	if (ready)
+		return (uint64_t)(int64_t)*x;
+	activated = normalise(feature, wide ? MAX_W16 : MAX_W8, *cell, clipped);
+	*x = (activation)activated;
+	return (uint64_t)activated;
+}
+
+/* What the inputs of each pair multiply to, together. */
+static inline uint64_t products_of(const activation *x, unsigned int inputs)
+{
+	const activation *end = x + (inputs & ~1u);
+	int64_t products = 0;
+
+	for (; x != end; x += 2)
+		products += x[0] * x[1];
+	return (uint64_t)products;
+}
+
 /*
  * The sums of n groups from group g on, n a constant of at most BLOCK. Written out, so that they stay in registers
  * whatever the compiler unrolls.
@@ -232,51 +263,57 @@ static inline __attribute__((always_inline)) void block(const bool wide, const b
 							struct layer *layer, unsigned int g, activation *x,
 							uint64_t *sums)
 {
-	const uint64_t *bias = layer->bias + g, *weights = layer->weights + g, *feature = layer->features;
-	const activation *end = x + layer->inputs;
+	const uint64_t *bias = layer->bias + g, *even = layer->weights + g, *odd = even + layer->groups;
+	const uint64_t *feature = layer->features;
+	const activation *end = x + (layer->inputs & ~1u);
 	const int32_t *cell = layer->cells;
-	size_t groups = layer->groups;
+	size_t step = 2 * (size_t)layer->groups;
+	unsigned int k;
 	uint32_t clipped = 0;
+	uint64_t products = first ? 0 : layer->products, v, w;
 	uint64_t a = bias[0], b = n > 1 ? bias[1] : 0, c = n > 2 ? bias[2] : 0;
 	uint64_t d = n > 3 ? bias[3] : 0, e = n > 4 ? bias[4] : 0, f = n > 5 ? bias[5] : 0;
 
-	for (; x != end; x++, weights += groups) {
-		int64_t activated;
-		uint64_t v;
-
+	for (; x != end; x += 2, even += step, odd += step) {
+		v = input(wide, !first, feature, cell, x, &clipped);
+		w = input(wide, !first, feature + FEATURE_BYTES / 8, cell + 1, x + 1, &clipped);
 		if (first) {
-			activated = normalise(feature, wide ? MAX_W16 : MAX_W8, *cell++, &clipped);
-			feature += FEATURE_BYTES / 8;
-			*x = (activation)activated;
-		} else {
-			activated = *x;
+			feature += 2 * FEATURE_BYTES / 8;
+			cell += 2;
+			products += v * w;
 		}
-		v = (uint64_t)activated;
-		a += v * weights[0];
+		a += (v + odd[0]) * (w + even[0]);
 		if (n > 1)
-			b += v * weights[1];
+			b += (v + odd[1]) * (w + even[1]);
 		if (n > 2)
-			c += v * weights[2];
+			c += (v + odd[2]) * (w + even[2]);
 		if (n > 3)
-			d += v * weights[3];
+			d += (v + odd[3]) * (w + even[3]);
 		if (n > 4)
-			e += v * weights[4];
+			e += (v + odd[4]) * (w + even[4]);
 		if (n > 5)
-			f += v * weights[5];
+			f += (v + odd[5]) * (w + even[5]);
 	}
-	if (first)
-		layer->clipped = clipped;
-	sums[g] = a;
+	sums[g] = a - products;
 	if (n > 1)
-		sums[g + 1] = b;
+		sums[g + 1] = b - products;
 	if (n > 2)
-		sums[g + 2] = c;
+		sums[g + 2] = c - products;
 	if (n > 3)
-		sums[g + 3] = d;
+		sums[g + 3] = d - products;
 	if (n > 4)
-		sums[g + 4] = e;
+		sums[g + 4] = e - products;
 	if (n > 5)
-		sums[g + 5] = f;
+		sums[g + 5] = f - products;
+	if (layer->inputs & 1) {
+		v = input(wide, !first, feature, cell, x, &clipped);
+		for (k = 0; k < n; k++)
+			sums[g + k] += v * even[k];
+	}
+	if (first) {
+		layer->clipped = clipped;
+		layer->products = products;
+	}
 }
 
 static inline activation look_up_w8(uint32_t table, uint64_t lane)
@@ -326,11 +363,8 @@ static inline __attribute__((always_inline)) void hidden(const bool wide, struct
 	if (layer->cells) {
 		block(wide, true, BLOCK, layer, 0, x, sums);
 		g = BLOCK;
-	}
-	if (!g && layer->groups == BLOCK) {
-		/* Of halves, one is looked up while the other one is summed. */
-		block(wide, false, BLOCK / 2, layer, 0, x, sums);
-		g = BLOCK / 2;
+	} else {
+		layer->products = products_of(x, layer->inputs);
 	}
 	for (; (left = layer->groups - g) >= BLOCK; g += BLOCK) {
 		unsigned int before = g * (wide ? 2 : 3);
@@ -398,6 +432,22 @@ int64_t ccplane_image_infer(const uint64_t *image, const int32_t *inputs, uint32
 	sum = (sum & mask) - ((mask >> 1) + 1);
 	*clipped = layer.clipped;
 	return (int64_t)(sum * image[OUT_MULT / 8]) >> (image[OUT_SHIFT / 8] & 63);
+}
+
+/* Takes the products of the weights of all pairs off the biases of the hidden layers. */
+static void prepare(const struct shape *shape, uint64_t *words)
+{
+	unsigned int layer, i, g;
+
+	for (layer = 0; layer + 1 < shape->layers; layer++) {
+		size_t groups = groups_of(shape->wide, shape->widths[layer + 1]);
+		const uint64_t *even = words + groups, *odd = even + groups;
+
+		for (i = 1; i < shape->widths[layer]; i += 2, even += 2 * groups, odd += 2 * groups)
+			for (g = 0; g < groups; g++)
+				words[g] -= even[g] * odd[g];
+		words += layer_words(shape, layer);
+	}
 }
 
 /*
@@ -519,11 +569,12 @@ static int verify_tables(const struct shape *shape, unsigned int layer, const ui
 	return 0;
 }
 
-int ccplane_image_verify(uint64_t code, const uint64_t *image, size_t bytes, struct ccplane_error *error)
+int ccplane_image_prepare(uint64_t code, uint64_t *image, size_t bytes, struct ccplane_error *error)
 {
 	struct shape shape = shape_of(code);
 	size_t expected = ccplane_shape_image_bytes(code);
 	const uint64_t *words;
+	uint64_t *layers;
 	unsigned int layer;
 
 	if (!expected)
@@ -534,8 +585,8 @@ int ccplane_image_verify(uint64_t code, const uint64_t *image, size_t bytes, str
 		return wrong(error, CCPLANE_IMAGE_SHAPE, CCPLANE_AT_BYTE, CCPLANE_SHAPE);
 	if (verify_head(image, error) || verify_features(&shape, image, error))
 		return -1;
-	words = image + (FEATURES + FEATURE_BYTES * shape.widths[0]) / 8;
-	for (layer = 0; layer < shape.layers; layer++) {
+	layers = image + (FEATURES + FEATURE_BYTES * shape.widths[0]) / 8;
+	for (layer = 0, words = layers; layer < shape.layers; layer++) {
 		size_t groups = groups_of(shape.wide, shape.widths[layer + 1]);
 		const uint64_t *tables = words + groups * (shape.widths[layer] + 1);
 
@@ -544,5 +595,6 @@ int ccplane_image_verify(uint64_t code, const uint64_t *image, size_t bytes, str
 			return -1;
 		words += layer_words(&shape, layer);
 	}
+	prepare(&shape, layers);
 	return 0;
 }

@@ -3,9 +3,9 @@
  * Fold programs and policies in C, for the kernel module and for tests in user space.
  *
  * A program arrives as the bytes of a v2 INSTALL (agent/wire/src/v2/program.rs), an image as the words of a v2 PUSH.
- * Both are verified once and then run as they are: no allocation, no float, no recursion, no lock, and no loop but
- * over bounds that were verified. Every number comes out as in the reference VM (agent/program/src/vm.rs) and in the
- * reference inference (nn-inkernel/ARITHMETIC.md), bit for bit.
+ * Both are verified once, and an image's biases prepared, before they run: no allocation, no float, no recursion, no
+ * lock, and no loop but over bounds that were verified. Every number comes out as in the reference VM
+ * (agent/program/src/vm.rs) and in the reference inference (nn-inkernel/ARITHMETIC.md), bit for bit.
  *
  * The caller allocates, serialises the calls on one flow, and frees. The bytes that are verified must be the caller's
  * own copy: whoever sent them must not be able to change them meanwhile.
@@ -346,10 +346,13 @@ static inline unsigned int ccplane_shape_inputs(uint64_t code)
 {
 	return code >> 16 & 0xff;
 }
-/* Whether words are an image of this shape that may run. 0, or -1 with *error. */
-int ccplane_image_verify(uint64_t shape, const uint64_t *words, size_t bytes, struct ccplane_error *error);
 /*
- * Runs the network in an image that was verified: its action before noise and bound, Q16. Reads as many inputs as the
+ * Verifies words as an image of this shape, and then changes their biases for ccplane_image_infer: once for each copy of
+ * an image. 0, or -1 with *error and the words as they were.
+ */
+int ccplane_image_prepare(uint64_t shape, uint64_t *words, size_t bytes, struct ccplane_error *error);
+/*
+ * Runs the network in an image that was prepared: its action before noise and bound, Q16. Reads as many inputs as the
  * shape has, and counts those outside their range.
  */
 int64_t ccplane_image_infer(const uint64_t *image, const int32_t *inputs, uint32_t *clipped);
@@ -361,7 +364,7 @@ int64_t ccplane_image_infer(const uint64_t *image, const int32_t *inputs, uint32
 void ccplane_slots_init(struct ccplane_slots *slots);
 int ccplane_slot_define(struct ccplane_slots *slots, uint8_t slot, uint64_t shape, struct ccplane_error *error);
 /*
- * Puts a verified image into a buffer, as the active snapshot, or with canary as one for a share (2^-16) of the flows.
+ * Puts a prepared image into a buffer, as the active snapshot, or with canary as one for a share (2^-16) of the flows.
  * *replaced is the image that was in the buffer, to be freed after a grace period, or NULL.
  */
 int ccplane_slot_push(struct ccplane_slots *slots, uint8_t slot, const uint64_t *image, bool canary, uint16_t share,

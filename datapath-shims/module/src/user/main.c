@@ -277,7 +277,7 @@ static void push(struct script *script)
 	bytes = 8 * script->image_words[image];
 	words = allocate(bytes);
 	memcpy(words, script->images[image], bytes);
-	if (ccplane_image_verify(script->slots.slot[slot].shape, words, bytes, &error) ||
+	if (ccplane_image_prepare(script->slots.slot[slot].shape, words, bytes, &error) ||
 	    ccplane_slot_push(&script->slots, slot, words, canary, (uint16_t)share, &replaced, &error))
 		die("push", &error);
 	/* Who still decides by it is found out. */
@@ -458,7 +458,7 @@ static void network(void)
 	uint64_t *image = get_image(&words);
 	int32_t *inputs;
 
-	if (ccplane_image_verify(shape, image, 8 * words, &error))
+	if (ccplane_image_prepare(shape, image, 8 * words, &error))
 		die("image", &error);
 	rows = get();
 	inputs = allocate(rows * width * sizeof(*inputs));
@@ -487,7 +487,7 @@ static void check_image(void)
 	size_t words;
 	uint64_t *image = get_image(&words);
 
-	if (!ccplane_image_verify(shape, image, 8 * words, &error))
+	if (!ccplane_image_prepare(shape, image, 8 * words, &error))
 		action = (uint64_t)ccplane_image_infer(image, inputs, &clipped);
 	put_error(&error);
 	put(ccplane_shape_image_bytes(shape));
