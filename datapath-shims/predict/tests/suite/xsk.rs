@@ -222,7 +222,7 @@ fn frames_that_are_damaged_or_of_others_are_no_replies() {
     let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 9, 7, 3), PORT);
     let bad = [damaged, short, fragment, frame(moved(from), to), frame(from, moved(to)), frame(stranger, to)];
     // The last one is good, so that what came before it was seen.
-    inject(serving, &[&bad[..], &[good.clone()]].concat());
+    inject(serving, &[&bad[..], std::slice::from_ref(&good)].concat());
     client.wait_at_most(Some(Duration::from_secs(5))).unwrap();
     let mut received = [0; MAX_DATAGRAM_BYTES];
     assert_eq!(client.receive(&mut received).unwrap(), Some(MESSAGE_BYTES));
