@@ -32,7 +32,7 @@ const UNSTEADY: f64 = 0.7;
 /// It waits no longer than [`MAX_SETTLE_US`].
 const QUEUE_LEFT: f64 = 1.5;
 const MAX_SETTLE_US: u64 = 5_000_000;
-/// Beside rivals, and under arms that cannot tell, an arm that can looks for rivals this often, microseconds.
+/// Beside rivals, an arm that can tell looks whether they have gone this often, microseconds.
 const PROBE_INTERVAL_US: u64 = 20_000_000;
 /// Beside rivals, an arm's share may differ from the fair arm's by this factor; beyond it costs this many times as a logarithm.
 const FAIR_BAND: f64 = 1.25;
@@ -343,9 +343,8 @@ impl PortfolioPath {
         if self.jumped && jump.abs() > JUMP {
             self.changed();
         }
-        // An arm that cannot tell may starve rivals that nobody has seen.
-        let unsure = self.known.condition == Condition::Shared || measured.rivals.is_none();
-        let due = unsure && self.now_us - self.probed_us > PROBE_INTERVAL_US;
+        let due =
+            self.known.condition == Condition::Shared && self.now_us - self.probed_us > PROBE_INTERVAL_US;
         if let Some(teller) = self.expected.teller.filter(|_| due || (self.jumped && jump < -JUMP))
             && self.flows.len() == 1
             && self.available().contains(&teller)
@@ -369,9 +368,6 @@ impl PortfolioPath {
     }
 
     fn tried(&mut self, candidate: usize, before: Measured, tried: Measured, trial_us: u64) {
-        if self.expected.fair == Some(candidate) {
-            self.fair_bytes_per_s = Some(tried.bytes_per_s);
-        }
         if self.rivals_changed(&tried) {
             return;
         }
