@@ -71,6 +71,14 @@ impl Notifier {
     }
 }
 
+#[cfg(test)]
+impl Notifier {
+    /// Connects to a manager at this path, which waits so long for a sign of life.
+    pub(crate) fn of(path: &std::path::Path, patience: Duration) -> io::Result<Notifier> {
+        Ok(Notifier { socket: Some(connect(path.as_os_str())?), watchdog: Some(patience) })
+    }
+}
+
 /// Connects to a path, or to an abstract name, which begins with `@`.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {

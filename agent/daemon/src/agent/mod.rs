@@ -568,3 +568,54 @@ async fn reload(args: &AgentArgs, handle: &Handle, algorithms: &[&str]) {
         error!("rules are not reloaded: {message}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::worker::LoopStatus;
+    use super::*;
+    use crate::control::{Counters, LoopRecord};
+    use ccplane_snapshot::Trust;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::mpsc::sync_channel;
+
+    /// Time in which a loop is to answer, and its manager to hear of it.
+    const PATIENCE: Duration = Duration::from_millis(30);
+    /// Questions that the loop has room for.
+    const QUESTIONS: usize = 64;
+
+    fn status() -> LoopStatus {
+        let record = LoopRecord { name: "mine".to_owned(), wake: "sleep".to_owned(), cores: Vec::new() };
+        LoopStatus { record, datapaths: Vec::new(), counters: Counters::default() }
+    }
+
+    #[test]
+    fn a_loop_that_hangs_gives_no_sign_of_life_until_it_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let notifier = Notifier::of(&path, PATIENCE).unwrap();
+        let (queries, asked) = sync_channel(QUESTIONS);
+        let admissions = Admissions::open(Trust::Any, None).unwrap();
+        let by_hand = ByHand { learners: Vec::new(), admissions, algorithms: Vec::new() };
+        let handle = Handle::new(vec![queries], Vec::new(), PATIENCE, (String::new(), 0), by_hand);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let heard = || {
+            let beats = async { tokio::time::timeout(10 * PATIENCE, beat(&notifier, &handle)).await };
+            assert!(runtime.block_on(beats).is_err(), "beats never end");
+            let mut words = [0; 64];
+            let bytes = manager.recv(&mut words).ok()?;
+            Some(String::from_utf8_lossy(&words[..bytes]).into_owned())
+        };
+        assert_eq!(heard(), None);
+        std::thread::spawn(move || {
+            for query in asked {
+                if let Query::Status(answer) = query {
+                    // Who asked may have lost patience.
+                    let _ = answer.send(status());
+                }
+            }
+        });
+        assert_eq!(ccplane_testing::wait_for("a sign of life", heard), "WATCHDOG=1");
+    }
+}

@@ -1,6 +1,7 @@
 //! Checkpoints: a training's whole state in one safetensors file.
 //!
-//! Tensors: the policy's as in its own file; `adam.first`, `adam.second`; the best policy's under `best.`.
+//! Tensors: the policy's as in its own file; `adam.first`, `adam.second`; the best policy's under `best.`. The metadata
+//! is JSON: its format, which is 1 where it is missing, the policies' own metadata, progress, settings.
 
 use super::{Progress, TrainConfig};
 use crate::learner::{LearnerState, Moments};
@@ -9,6 +10,9 @@ use crate::policy::{Policy, PolicyError};
 use crate::ppo::PpoConfig;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The version of a checkpoint's metadata.
+const FORMAT: u32 = 1;
 
 /// A training's whole state after an update.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,11 +28,25 @@ pub struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Meta {
+    #[serde(default = "first_format")]
+    format: u32,
     policy: String,
     best: Option<String>,
     adam_steps: u64,
     progress: Progress,
     fingerprint: String,
+}
+
+/// Metadata of which only the version is read, so that fields of another version are no obstacle.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default = "first_format")]
+    format: u32,
+}
+
+/// The version of checkpoints from before there was one.
+fn first_format() -> u32 {
+    1
 }
 
 /// Returns a text of all settings that a run's bits depend on; environments count as far as `config` describes them.
@@ -50,6 +68,7 @@ impl Checkpoint {
         tensors.push(Tensor::new("adam.second", vec![moments.second.len()], &moments.second));
         tensors.extend(best.iter().flat_map(|best| best.tensors(BEST)));
         let meta = Meta {
+            format: FORMAT,
             policy: policy.meta()?,
             best: best.as_ref().map(Policy::meta).transpose()?,
             adam_steps: moments.steps,
@@ -65,6 +84,11 @@ impl Checkpoint {
     /// The first thing that is wrong with it.
     pub fn from_bytes(bytes: &[u8]) -> Result<Checkpoint, PolicyError> {
         let mut tensors = Tensors::decode(bytes)?;
+        let Version { format } = serde_json::from_str(&tensors.meta).map_err(bad)?;
+        if format != FORMAT {
+            let reason = format!("a checkpoint of format {format}, this version reads {FORMAT}");
+            return Err(PolicyError::Metadata { reason });
+        }
         let meta: Meta = serde_json::from_str(&tensors.meta).map_err(bad)?;
         let policy = Policy::from_tensors(&meta.policy, "", &mut tensors)?;
         let best = meta.best.map(|meta| Policy::from_tensors(&meta, BEST, &mut tensors)).transpose()?;

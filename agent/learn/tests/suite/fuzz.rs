@@ -69,6 +69,24 @@ fn an_altered_checkpoint_is_refused_or_reads_back_as_itself() {
     });
 }
 
+#[test]
+fn a_checkpoint_of_another_format_is_refused_and_one_without_is_of_the_first() {
+    let checkpoint = checkpoint(&crate::toys::policy(2, &[3], None));
+    let bytes = checkpoint.to_bytes().unwrap();
+    // Its own format: those of its policies are quoted twice.
+    let first = br#"{\"format\":1,"#;
+    let at = bytes.windows(first.len()).position(|window| window == first).unwrap();
+    let with = |text: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + text.len()].copy_from_slice(text);
+        Checkpoint::from_bytes(&bytes)
+    };
+    let without = format!("{:<width$}", "{", width = first.len());
+    assert_eq!(with(without.as_bytes()).unwrap(), checkpoint);
+    let refused = with(br#"{\"format\":2,"#).unwrap_err().to_string();
+    assert_eq!(refused, "metadata `ccplane`: a checkpoint of format 2, this version reads 1");
+}
+
 /// The reason why it is refused, as the words of the refusal: numbers and what the input itself says tell nothing.
 fn way(error: &PolicyError) -> u64 {
     let text = error.to_string();

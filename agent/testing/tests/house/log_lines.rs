@@ -89,6 +89,17 @@ fn operators_find_every_line_of_the_log() {
 }
 
 #[test]
+fn no_source_logs_beyond_those_that_the_page_is_held_against() {
+    let mut elsewhere = BTreeSet::new();
+    crate::sources::each("", &["tests", "examples"], |path, source| {
+        if !FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+            messages(source.parse().unwrap(), &["warn", "error", "info_span", "debug_span"], &mut elsewhere);
+        }
+    });
+    assert!(elsewhere.is_empty(), "their folders are missing in FOLDERS: {elsewhere:?}");
+}
+
+#[test]
 fn spans_keep_the_names_that_the_page_has() {
     compare(&["info_span", "debug_span"], PAGE.split_once(SPANS).unwrap().1, 2);
 }

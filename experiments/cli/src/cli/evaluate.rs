@@ -67,7 +67,7 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
 
-    /// The folder in which runs are kept, if not beside the reports.
+    /// The file in which simulated runs are kept, if not beside the reports.
     #[arg(long, value_name = "FILE")]
     pub(crate) cells: Option<PathBuf>,
 

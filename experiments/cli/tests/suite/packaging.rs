@@ -14,6 +14,10 @@ use std::time::Duration;
 const UNIT: &str = include_str!("../../../../agent/packaging/ccplane-agent.service");
 /// The unit that takes a host's settings back.
 const UNDO: &str = include_str!("../../../../agent/packaging/ccplane-host-undo.service");
+/// The recipe of the container's image, whose comment has the command that runs it.
+const CONTAINER: &str = include_str!("../../../../agent/packaging/Containerfile");
+/// The script that gives the recipe its context.
+const CONTAINER_SCRIPT: &str = include_str!("../../../../.ci/container");
 /// The worst exposure, in tenths.
 const MAX_EXPOSURE: &str = "--threshold=30";
 /// Patience of the service manager, microseconds.
@@ -66,6 +70,36 @@ fn the_service_has_the_capabilities_that_doctor_lists() {
         needs.filter(|what| what.starts_with("CAP_")).filter_map(|what| what.split(',').next()).collect();
     let given = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
+}
+
+/// Where no image can be built, its recipe is held against the service: the same capabilities, and a mount for what is learned.
+#[test]
+fn the_container_has_what_the_service_has() {
+    let after = |text: &'static str, words: &str| {
+        let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("no {words}: {text}"));
+        rest.split_whitespace().next().unwrap()
+    };
+    let given: BTreeSet<&str> = after(CONTAINER, "--cap-add ").split(',').collect();
+    let service = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let service: BTreeSet<&str> = service.split(' ').map(|name| name.trim_start_matches("CAP_")).collect();
+    assert_eq!(given, service);
+    let state = after(CONTAINER, "\nENV STATE_DIRECTORY=");
+    assert_eq!(state, format!("/var/lib/{}", after(UNIT, "\nStateDirectory=")));
+    let run = format!("/run/{}", after(UNIT, "\nRuntimeDirectory="));
+    for mounted in [state, run.as_str(), after(UNIT, "\nReadWritePaths=-")] {
+        assert!(CONTAINER.contains(&format!("-v {mounted}:{mounted} ")), "{mounted} is not mounted");
+    }
+    // It starts the file that it copies, and the script puts that file into the context.
+    let instructions: Vec<&str> = CONTAINER.lines().filter(|line| !line.starts_with('#')).collect();
+    let copied = instructions.iter().find_map(|line| line.strip_prefix("COPY --chmod=0755 ")).unwrap();
+    let (file, to) = copied.split_once(' ').unwrap();
+    assert_eq!(instructions.first(), Some(&"FROM scratch"));
+    assert_eq!(instructions.last(), Some(&&*format!("ENTRYPOINT [\"{to}\"]")));
+    assert!(
+        CONTAINER_SCRIPT
+            .contains(&format!("cp target/static/{file} agent/packaging/Containerfile \"$context\""))
+    );
+    assert!(CONTAINER_SCRIPT.contains(&format!("-- {to} --version")));
 }
 
 #[test]

@@ -35,6 +35,51 @@ def test_stubs_and_module_name_the_same_things(root):
     assert found == declared
 
 
+def _parameters(function: ast.FunctionDef, is_method: bool) -> list[tuple[str, str | None]]:
+    """Names and defaults of a stub's parameters, as in the source."""
+    arguments = function.args
+    names = [argument.arg for argument in arguments.args]
+    defaults = [None] * (len(names) - len(arguments.defaults)) + [ast.unparse(one) for one in arguments.defaults]
+    further = [(f"**{arguments.kwarg.arg}", None)] if arguments.kwarg else []
+    return [*zip(names, defaults, strict=True)][is_method:] + further
+
+
+def _found(value: object) -> list[tuple[str, str | None]]:
+    """The same of what the extension module has."""
+    parameters = inspect.signature(value).parameters.values()
+    return [
+        (f"**{one.name}" if one.kind is one.VAR_KEYWORD else one.name, None if one.default is one.empty else repr(one.default))
+        for one in parameters
+        if one.name != "self"
+    ]
+
+
+def test_stubs_and_module_take_the_same_parameters(root):
+    stubs = ast.parse((root / "experiments/python/python/ccplane/_native.pyi").read_text())
+    compared, differ = 0, []
+    for node in stubs.body:
+        of = getattr(_native, node.name, None) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
+        if isinstance(node, ast.FunctionDef):
+            parts = [(node.name, node, of, False)]
+        else:
+            methods = [part for part in getattr(node, "body", ()) if isinstance(part, ast.FunctionDef)]
+            # What makes an object is asked of the class itself; a property has no parameters.
+            parts = [
+                (f"{node.name}.{m.name}", m, of if m.name == "__new__" else getattr(of, m.name), not _is(m, "staticmethod"))
+                for m in methods
+                if not _is(m, "property")
+            ]
+        for name, stub, found, is_method in parts:
+            compared += 1
+            if _parameters(stub, is_method) != _found(found):
+                differ.append((name, _parameters(stub, is_method), _found(found)))
+    assert differ == [] and compared > 15
+
+
+def _is(function: ast.FunctionDef, decorator: str) -> bool:
+    return any(ast.unparse(one) == decorator for one in function.decorator_list)
+
+
 def test_everything_public_has_a_doc_string():
     without = []
     for info in pkgutil.iter_modules(ccplane.__path__):
