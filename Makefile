@@ -42,7 +42,7 @@ screenshots: build ## the book's pictures, in experiments/book/pictures; needs c
 evaluations: build ## every algorithm by the criteria of RFC 9743, in experiments/evaluations; LIVE (0.02) of the cases live, so as root on a quiet machine
 	mkdir -p target/evaluations
 	$(CCPLANE) evaluate --all --live $${LIVE:-0.02} --results target/evaluations
-	cp target/evaluations/*.html target/evaluations/*.md target/evaluations/*.json experiments/evaluations/
+	cp target/evaluations/*.html target/evaluations/*.md experiments/evaluations/
 	sed -i '/^There are none yet/,/^$$/d' experiments/evaluations/README.md
 
 fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each, or FUZZ_COUNT inputs each; says how many inputs each has had

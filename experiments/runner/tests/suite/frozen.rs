@@ -4,23 +4,6 @@ use ccplane_runner::plan::{Known, Overrides, Plan, Scenario, shipped};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// A seed's links as `adapt-random` draws them; `make nightly` holds three of them.
-const NIGHTLY: &str = r#"
-title = "Random links"
-about = "As `adapt-random`, of another seed."
-duration_s = 240
-seed = 100
-
-[random]
-seed = 100
-links = 10
-changes = 3
-
-[[algorithm]]
-algorithm = "aurora"
-datapath = "sim"
-"#;
-
 /// Says all of a plan that decides what happens on these links, and hashes it.
 fn frozen(plan: &Plan, scenarios: &[&Scenario]) -> (String, String) {
     // In words, so that a field that is added to the type changes nothing.
@@ -41,19 +24,9 @@ fn links_that_algorithms_are_judged_by_are_frozen() {
         let plan = shipped::load(name, &known, Overrides::default()).unwrap();
         found.push((name, frozen(&plan, &plan.scenarios.iter().collect::<Vec<_>>())));
     }
-    let plan = Plan::parse(Path::new("nightly.toml"), NIGHTLY, &known, Overrides::default()).unwrap();
-    let nightly = [1, 2, 4].map(|n| {
-        let name = format!("random 100.{n}");
-        plan.scenarios.iter().find(|s| s.name == name).unwrap()
-    });
-    found.push(("nightly", frozen(&plan, &nightly)));
     let hashes: Vec<(&str, &str)> = found.iter().map(|(name, (hash, _))| (*name, hash.as_str())).collect();
-    let expected = [
-        ("adapt", "72897e1714d11d3f"),
-        ("adapt-random", "874fe2dd582af7fb"),
-        ("demo", "e17b01bb234f7b39"),
-        ("nightly", "017158a83bb7f980"),
-    ];
+    let expected =
+        [("adapt", "72897e1714d11d3f"), ("adapt-random", "874fe2dd582af7fb"), ("demo", "e17b01bb234f7b39")];
     let links: Vec<&str> = found.iter().map(|(_, (_, links))| links.as_str()).collect();
     assert_eq!(hashes, expected, "{}", links.join("\n"));
 }
