@@ -72,7 +72,7 @@ fn the_service_has_the_capabilities_that_doctor_lists() {
     assert_eq!(given.split(' ').collect::<BTreeSet<_>>(), listed);
 }
 
-/// Where no image can be built, its recipe is held against the service: the same capabilities, and a mount for what is learned.
+/// The recipe of the image, which may not be built here, gives the capabilities of the service and a mount for what is learned.
 #[test]
 fn the_container_has_what_the_service_has() {
     let after = |text: &'static str, words: &str| {
