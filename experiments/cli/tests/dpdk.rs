@@ -267,13 +267,21 @@ fn a_portus_agent_steers_a_flow_over_a_port() {
     steered_by("dpdk-portus", &name, agents);
 }
 
-/// The Reno of generic_cong_avoid 0.4, an agent of portus 0.7, which listens at one place alone.
+/// Those that listen at one place alone: the Reno of generic_cong_avoid 0.4, an agent of portus 0.7, and an algorithm in Python.
 #[test]
-fn a_portus_0_7_agent_steers_a_flow_over_a_port() {
+fn agents_of_portus_0_7_and_pyportus_steer_a_flow_over_a_port() {
+    const TEST: &str = "agents_of_portus_0_7_and_pyportus_steer_a_flow_over_a_port";
     const FIXED_NAME: &str = "portus";
-    let Some(reno) = built("a_portus_0_7_agent_steers_a_flow_over_a_port", "bin/reno") else { return };
+    const PYTHON_AIMD: &str = include_str!("../../../agent/program/oracle/tests/aimd.py");
+    let Some(reno) = built(TEST, "bin/reno") else { return };
+    let Some(python) = built(TEST, "python/bin/python3") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("aimd.py");
+    fs::write(&script, PYTHON_AIMD).unwrap();
+    let mut aimd = Command::new(python);
+    aimd.arg(script);
     let _one = ccplane_testing::alone_at(FIXED_NAME);
-    steered_by("dpdk-portus7", FIXED_NAME, [Command::new(reno)]);
+    steered_by("dpdk-portus7", FIXED_NAME, [Command::new(reno), aimd]);
 }
 
 /// Under the filter and with the few capabilities that a port's end takes.
