@@ -81,7 +81,7 @@ fn filter(role: Role) -> Result<BpfProgram, BackendError> {
     let unlike = |request: u64| {
         SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, request & u64::from(u32::MAX))
     };
-    let neither = vec![unlike(libc::TIOCSTI)?, unlike(TIOCLINUX)?];
+    let neither = vec![unlike(TIOCSTI)?, unlike(TIOCLINUX)?];
     rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(neither)?]);
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, arch()?)?.try_into()
@@ -97,7 +97,9 @@ fn has(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError>
     SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Qword, like, value)?])
 }
 
-/// `TIOCLINUX` (include/uapi/asm-generic/ioctls.h): selects, and so pastes, on a console.
+/// `TIOCSTI` (include/uapi/asm-generic/ioctls.h): types into a terminal. C libraries differ in the type of such numbers.
+const TIOCSTI: u64 = 0x5412;
+/// `TIOCLINUX` (likewise): selects, and so pastes, on a console.
 const TIOCLINUX: u64 = 0x541c;
 
 /// Options of prctl(2): threads' names, names of heaps, how exactly sleeps end, and the privileges that are given up.

@@ -110,13 +110,15 @@ pub(crate) mod futex {
 }
 
 fn timespec(time: Duration) -> libc::timespec {
-    let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
+    let seconds = time.as_secs().try_into().unwrap_or(c_long::MAX);
     libc::timespec { tv_sec: seconds, tv_nsec: c_long::from(time.subsec_nanos() as i32) }
 }
 
 /// Puts the calling thread under SCHED_FIFO. Threads that it starts are not.
 pub(crate) fn set_fifo(priority: c_int) -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: numbers alone, of which musl's has more.
+    let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameter.sched_priority = priority;
     // SAFETY: the parameter lives for the call, which only reads it.
     let set = unsafe {
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameter)

@@ -583,7 +583,8 @@ impl Drop for Shared {
 /// # Errors
 /// The kernel refuses.
 pub fn run_when_idle() -> io::Result<()> {
-    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: numbers alone, of which musl's has more; the priority is 0.
+    let priority: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads one `sched_param`, which lives across the call; 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -73,7 +73,9 @@ pub(crate) fn fork_alone(work: impl FnOnce()) -> nix::Result<Option<Pid>> {
 /// Has the calling thread run before ordinary ones whenever it has work, at the lowest real-time priority; the kernel bounds its share
 /// (`sched_rt_runtime_us`). Takes CAP_SYS_NICE.
 pub(crate) fn run_first() -> nix::Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: numbers alone, of which musl's has more.
+    let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
+    priority.sched_priority = 1;
     // SAFETY: the kernel reads one `sched_param`, which lives across the call; 0 is the calling thread.
     let result = unsafe {
         libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority)
