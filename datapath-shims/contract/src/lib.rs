@@ -347,7 +347,7 @@ pub trait Datapath {
     /// Whether the flow runs the program already, as one that it started with may.
     ///
     /// # Errors
-    /// `NoProgram`, `NoFlow`.
+    /// `NoProgram` or `NoFlow`, where the datapath has no such program or flow.
     fn is_running(&mut self, flow: FlowId, uid: ProgramUid) -> Result<bool, DatapathError> {
         let _ = (flow, uid);
         Ok(false)
