@@ -272,7 +272,7 @@ fn a_portus_agent_steers_a_flow_over_a_port() {
 fn agents_of_portus_0_7_and_pyportus_steer_a_flow_over_a_port() {
     const TEST: &str = "agents_of_portus_0_7_and_pyportus_steer_a_flow_over_a_port";
     const FIXED_NAME: &str = "portus";
-    const PYTHON_AIMD: &str = include_str!("../../../agent/program/oracle/tests/aimd.py");
+    const PYTHON_AIMD: &str = include_str!("../../oracle/tests/aimd.py");
     let Some(reno) = built(TEST, "bin/reno") else { return };
     let Some(python) = built(TEST, "python/bin/python3") else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use ccplane_alg::Algorithm;
 use ccplane_portus_host::host;
 use std::sync::Arc;
 
-const GUIDE: &str = include_str!("../../../../../algs/docs/porting-from-portus.md");
+const GUIDE: &str = include_str!("../../../../algs/docs/porting-from-portus.md");
 const PORT: u16 = 40_001;
 const INTERVAL_US: u32 = 50_000;
 /// Long enough for several losses.

@@ -6,43 +6,43 @@
 //!
 //! | defect | tests |
 //! |---|---|
-//! | libccp: an underflow, an overflow or a division by zero aborts the program midway | `agent/program/oracle/tests/defects.rs::nothing_aborts_midway` |
-//! | libccp: most overflowing products are not noticed | `agent/program/oracle/tests/defects.rs::products_saturate` |
-//! | libccp: more than 8 temporaries give a wrong value and no error | `agent/program/oracle/tests/defects.rs::more_than_eight_temporaries`, `agent/program/oracle/tests/wire.rs::an_expression_beyond_the_temporaries_is_sent_by_portus_and_refused_here` |
-//! | libccp: 256 instructions are installed, then hang | `agent/program/oracle/tests/defects.rs::programs_of_256_instructions_hang`, `agent/program/oracle/tests/wire.rs::a_program_that_hangs_libccp_is_installed_there_and_refused_here` |
-//! | libccp: the check of the number of instructions is dead code: 700 write over what lies behind | `agent/program/oracle/tests/defects.rs::programs_of_700_instructions_write_over_others` |
-//! | libccp: register numbers of programs and updates are not checked | `agent/program/oracle/tests/defects.rs::register_numbers_are_checked`, `agent/program/oracle/tests/wire.rs::an_update_outside_the_registers_is_written_by_libccp_and_refused_here`, `agent/program/tests/suite/lift.rs::what_no_compiler_emits_is_refused` |
-//! | libccp: the count of updated fields is misread above 127 | `agent/program/oracle/tests/wire.rs::libccp_misreads_more_fields_than_we_allow` |
-//! | libccp: a rate is cut to 32 bits | `agent/program/oracle/tests/defects.rs::rates_beyond_32_bits` |
-//! | libccp: immediates of 32 bits, of which 0x3fffffff is infinity | `agent/program/oracle/tests/defects.rs::immediates_have_64_bits_here` |
-//! | libccp: locals keep what the program before left | `agent/program/oracle/tests/defects.rs::locals_start_at_zero` |
-//! | libccp: `Ack.now` moves during an invocation | `agent/program/oracle/tests/defects.rs::the_clock_is_read_once` |
+//! | libccp: an underflow, an overflow or a division by zero aborts the program midway | `experiments/oracle/tests/defects.rs::nothing_aborts_midway` |
+//! | libccp: most overflowing products are not noticed | `experiments/oracle/tests/defects.rs::products_saturate` |
+//! | libccp: more than 8 temporaries give a wrong value and no error | `experiments/oracle/tests/defects.rs::more_than_eight_temporaries`, `experiments/oracle/tests/wire.rs::an_expression_beyond_the_temporaries_is_sent_by_portus_and_refused_here` |
+//! | libccp: 256 instructions are installed, then hang | `experiments/oracle/tests/defects.rs::programs_of_256_instructions_hang`, `experiments/oracle/tests/wire.rs::a_program_that_hangs_libccp_is_installed_there_and_refused_here` |
+//! | libccp: the check of the number of instructions is dead code: 700 write over what lies behind | `experiments/oracle/tests/defects.rs::programs_of_700_instructions_write_over_others` |
+//! | libccp: register numbers of programs and updates are not checked | `experiments/oracle/tests/defects.rs::register_numbers_are_checked`, `experiments/oracle/tests/wire.rs::an_update_outside_the_registers_is_written_by_libccp_and_refused_here`, `agent/program/tests/suite/lift.rs::what_no_compiler_emits_is_refused` |
+//! | libccp: the count of updated fields is misread above 127 | `experiments/oracle/tests/wire.rs::libccp_misreads_more_fields_than_we_allow` |
+//! | libccp: a rate is cut to 32 bits | `experiments/oracle/tests/defects.rs::rates_beyond_32_bits` |
+//! | libccp: immediates of 32 bits, of which 0x3fffffff is infinity | `experiments/oracle/tests/defects.rs::immediates_have_64_bits_here` |
+//! | libccp: locals keep what the program before left | `experiments/oracle/tests/defects.rs::locals_start_at_zero` |
+//! | libccp: `Ack.now` moves during an invocation | `experiments/oracle/tests/defects.rs::the_clock_is_read_once` |
 //! | libccp: IPv4 only | `agent/wire/tests/suite/properties.rs::v1_carries_ipv4_flows_exactly_and_refuses_ipv6`, `agent/wire/tests/suite/properties.rs::v2_flows_are_read_as_written`, `datapath-shims/ebpf/tests/live/flows.rs::ipv6_flows_are_named_by_their_addresses` |
 //! | libccp: no version is negotiated | `agent/wire/tests/suite/refusals.rs::v2_negotiation_takes_the_highest_common_version`, `datapath-shims/channel/src/hub/tests.rs::strangers_are_told_what_is_wrong` |
-//! | libccp: a table of 10 holds 9 programs (-81) | `agent/program/oracle/tests/defects.rs::the_last_place_for_a_program_is_never_used`, `datapath-shims/sim/tests/suite/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/live/behaviour.rs::keeps_the_contract_on_live_flows` |
-//! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `agent/program/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `experiments/cli/tests/suite/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `experiments/cli/tests/live/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live/flows.rs::a_second_agent_is_refused`, `datapath-shims/channel/src/hub/tests.rs::a_libccp_flow_is_steered_from_create_to_close`; our agent sends uid 1 only where it does not know what the table holds, with all programs after it, each flow's in its place or set again: `datapath-shims/channel/src/hub/tests.rs::a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew`, `agent/program/oracle/tests/agent.rs::twelve_restarts_leave_room_for_programs_and_lose_no_flow` |
-//! | libccp: never frees a program, and says nothing of one that it does not hold: its flow runs nothing | `agent/program/oracle/tests/agent.rs::a_table_without_the_flows_program_is_noticed`, `datapath-shims/channel/src/hub/tests.rs::a_program_that_is_not_held_is_noticed` |
-//! | libccp: without an agent a flow keeps its first window for ever | `agent/program/oracle/tests/defects.rs::a_flow_without_an_agent_is_not_steered_at_all`, `datapath-shims/ebpf/tests/live/flows.rs::a_silent_agent_leaves_flows_to_the_native_algorithm`, `datapath-shims/sim/tests/suite/goldens.rs::native_reno_fills_a_link` |
-//! | libccp: a flow in fallback does not come back when the agent does | `agent/program/oracle/tests/defects.rs::a_flow_in_fallback_does_not_come_back_by_itself`, `datapath-shims/sim/tests/suite/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/live/behaviour.rs::keeps_the_contract_on_live_flows`, `experiments/cli/tests/live/kernel.rs::a_hung_agents_flow_runs_natively_and_flows_says_so` |
-//! | ccp-kernel: `kill -9` of the agent stops its flows | `experiments/cli/tests/live/kernel.rs::a_flow_survives_kill_9_and_the_next_agent_adopts_it`, `agent/program/oracle/tests/agent.rs::after_kill_9_the_next_agent_steers_the_flow_again` |
+//! | libccp: a table of 10 holds 9 programs (-81) | `experiments/oracle/tests/defects.rs::the_last_place_for_a_program_is_never_used`, `datapath-shims/sim/tests/suite/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/live/behaviour.rs::keeps_the_contract_on_live_flows` |
+//! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `experiments/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `experiments/cli/tests/suite/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `experiments/cli/tests/live/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live/flows.rs::a_second_agent_is_refused`, `datapath-shims/channel/src/hub/tests.rs::a_libccp_flow_is_steered_from_create_to_close`; our agent sends uid 1 only where it does not know what the table holds, with all programs after it, each flow's in its place or set again: `datapath-shims/channel/src/hub/tests.rs::a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew`, `experiments/oracle/tests/agent.rs::twelve_restarts_leave_room_for_programs_and_lose_no_flow` |
+//! | libccp: never frees a program, and says nothing of one that it does not hold: its flow runs nothing | `experiments/oracle/tests/agent.rs::a_table_without_the_flows_program_is_noticed`, `datapath-shims/channel/src/hub/tests.rs::a_program_that_is_not_held_is_noticed` |
+//! | libccp: without an agent a flow keeps its first window for ever | `experiments/oracle/tests/defects.rs::a_flow_without_an_agent_is_not_steered_at_all`, `datapath-shims/ebpf/tests/live/flows.rs::a_silent_agent_leaves_flows_to_the_native_algorithm`, `datapath-shims/sim/tests/suite/goldens.rs::native_reno_fills_a_link` |
+//! | libccp: a flow in fallback does not come back when the agent does | `experiments/oracle/tests/defects.rs::a_flow_in_fallback_does_not_come_back_by_itself`, `datapath-shims/sim/tests/suite/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/live/behaviour.rs::keeps_the_contract_on_live_flows`, `experiments/cli/tests/live/kernel.rs::a_hung_agents_flow_runs_natively_and_flows_says_so` |
+//! | ccp-kernel: `kill -9` of the agent stops its flows | `experiments/cli/tests/live/kernel.rs::a_flow_survives_kill_9_and_the_next_agent_adopts_it`, `experiments/oracle/tests/agent.rs::after_kill_9_the_next_agent_steers_the_flow_again` |
 //! | ccp-kernel: any local user's INSTALL wipes all programs | `experiments/cli/tests/suite/agent.rs::another_user_is_refused_even_where_file_modes_let_it_in`, `experiments/cli/tests/live/kernel.rs::another_user_cannot_reach_the_kernels_programs` |
-//! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `agent/program/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `agent/program/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/suite/properties.rs::float_logarithms_are_right_beside_our_crates` |
-//! | libccp crate: takes its table of flows from `malloc` and does not clear it | `agent/program/oracle/tests/defects.rs::a_table_of_reused_memory_is_not_cleared` |
-//! | portus: `\|\|` is a sum | `agent/program/oracle/tests/defects.rs::true_or_true_is_true` |
-//! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::what_panics_portus_compiles_here` |
-//! | portus: refuses comments of two lines | `agent/program/oracle/tests/defects.rs::comments_of_two_lines` |
-//! | portus: a misspelt name is a new local | `agent/program/oracle/tests/defects.rs::misspelt_names_are_refused` |
-//! | portus: updates of unknown fields are printed and swallowed | `agent/program/oracle/tests/defects.rs::updates_of_unknown_fields_are_refused` |
-//! | portus: `>=` and `<=` are documented and not parsed | `agent/program/oracle/tests/defects.rs::comparisons_that_the_guide_documents` |
-//! | portus: 16 report and 16 control registers | `agent/program/oracle/tests/defects.rs::more_registers_than_portus_has` |
-//! | portus: reinterprets unaligned bytes | `agent/program/oracle/tests/wire.rs::unaligned_messages_parse_the_same` |
-//! | portus: panics on short messages | `agent/program/oracle/tests/wire.rs::short_messages_panic_in_portus_and_are_errors_here` |
-//! | portus: one INSTALL datagram kills the agent | `agent/program/oracle/tests/wire.rs::messages_for_a_datapath_kill_a_portus_agent_and_are_errors_here`, `agent/program/oracle/tests/portus_agent.rs::one_datagram_kills_a_portus_agent_and_not_ours` |
-//! | portus: message types above 255 are taken for others | `agent/program/oracle/tests/wire.rs::a_type_above_one_byte_is_not_taken_for_another` |
-//! | portus: panics when it writes an algorithm's name | `agent/program/oracle/tests/wire.rs::an_algorithm_name_panics_in_portus_and_is_written_here` |
-//! | portus: a datapath that ends before it was answered ends the agent | `agent/program/oracle/tests/portus_agent.rs::a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours`, `datapath-shims/channel/src/hub/tests.rs::a_datapath_that_vanishes_closes_its_flows` |
-//! | portus: removes the socket of a live process that has its name | `agent/program/oracle/tests/portus_agent.rs::an_agent_whose_socket_portus_takes_says_so`, `agent/program/oracle/tests/portus_agent.rs::a_live_portus_keeps_its_socket` |
-//! | portus: receives 1024 bytes of a datagram | `agent/program/oracle/tests/portus_agent.rs::long_datagrams_are_heard_to_their_end` |
+//! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `experiments/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `experiments/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/suite/properties.rs::float_logarithms_are_right_beside_our_crates` |
+//! | libccp crate: takes its table of flows from `malloc` and does not clear it | `experiments/oracle/tests/defects.rs::a_table_of_reused_memory_is_not_cleared` |
+//! | portus: `\|\|` is a sum | `experiments/oracle/tests/defects.rs::true_or_true_is_true` |
+//! | portus: panics on comments in clauses and on some operators | `experiments/oracle/tests/defects.rs::what_panics_portus_compiles_here` |
+//! | portus: refuses comments of two lines | `experiments/oracle/tests/defects.rs::comments_of_two_lines` |
+//! | portus: a misspelt name is a new local | `experiments/oracle/tests/defects.rs::misspelt_names_are_refused` |
+//! | portus: updates of unknown fields are printed and swallowed | `experiments/oracle/tests/defects.rs::updates_of_unknown_fields_are_refused` |
+//! | portus: `>=` and `<=` are documented and not parsed | `experiments/oracle/tests/defects.rs::comparisons_that_the_guide_documents` |
+//! | portus: 16 report and 16 control registers | `experiments/oracle/tests/defects.rs::more_registers_than_portus_has` |
+//! | portus: reinterprets unaligned bytes | `experiments/oracle/tests/wire.rs::unaligned_messages_parse_the_same` |
+//! | portus: panics on short messages | `experiments/oracle/tests/wire.rs::short_messages_panic_in_portus_and_are_errors_here` |
+//! | portus: one INSTALL datagram kills the agent | `experiments/oracle/tests/wire.rs::messages_for_a_datapath_kill_a_portus_agent_and_are_errors_here`, `experiments/oracle/tests/portus_agent.rs::one_datagram_kills_a_portus_agent_and_not_ours` |
+//! | portus: message types above 255 are taken for others | `experiments/oracle/tests/wire.rs::a_type_above_one_byte_is_not_taken_for_another` |
+//! | portus: panics when it writes an algorithm's name | `experiments/oracle/tests/wire.rs::an_algorithm_name_panics_in_portus_and_is_written_here` |
+//! | portus: a datapath that ends before it was answered ends the agent | `experiments/oracle/tests/portus_agent.rs::a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours`, `datapath-shims/channel/src/hub/tests.rs::a_datapath_that_vanishes_closes_its_flows` |
+//! | portus: removes the socket of a live process that has its name | `experiments/oracle/tests/portus_agent.rs::an_agent_whose_socket_portus_takes_says_so`, `experiments/oracle/tests/portus_agent.rs::a_live_portus_keeps_its_socket` |
+//! | portus: receives 1024 bytes of a datagram | `experiments/oracle/tests/portus_agent.rs::long_datagrams_are_heard_to_their_end` |
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -531,7 +531,7 @@ fn a_table_of_reused_memory_is_not_cleared() {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Its symbols clash with libc's, it writes into the registry's sources as it builds and does not look whether `make`
@@ -539,12 +539,12 @@ fn workspace() -> PathBuf {
 /// The host of portus algorithms brings none itself: its tests and example do, and no other crate depends on it.
 #[test]
 fn nothing_else_links_libccp_or_portus() {
-    const HOST: &str = "agent/bridge/portus";
+    const HOST: &str = "agent/portus";
     let root = workspace();
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let members = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
     let (mut manifests, mut hosted) = (1, 0);
-    for member in members.split('"').skip(1).step_by(2).filter(|m| *m != "agent/program/oracle") {
+    for member in members.split('"').skip(1).step_by(2).filter(|m| *m != "experiments/oracle") {
         let text = fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
         let mut section = "";
         for line in text.lines().chain(manifest.lines().filter(|l| l.contains(" = "))) {

@@ -11,7 +11,7 @@ use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 
 /// The same program as our `ccp-reno`.
-const PROGRAM: &str = include_str!("../../../../../algs/src/ccp_reno.fold");
+const PROGRAM: &str = include_str!("../../../../algs/src/ccp_reno.fold");
 
 /// Reports each second what was acknowledged.
 const STEADY: &str = "
