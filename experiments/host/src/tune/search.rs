@@ -1,8 +1,8 @@
 //! Chooses the cell to try next: by perceptrons, at random, or all of them in turn.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use ccplane_learn::Rng;
+use ccplane_learn::{Rng, math};
 
 use crate::learn::{Encoder, Ensemble, EnsembleConfig, Input, PerceptronError, TooManyInputs};
 use crate::space::{Cell, Space};
@@ -21,13 +21,16 @@ const ANYWHERE: usize = 300;
 const MAX_DRAWS: usize = 10_000;
 /// The weight of a deviation of the prediction beside the prediction.
 const CURIOSITY: f64 = 1.0;
+/// Trials that were predicted, from which on perceptrons have to predict better than the median does.
+const MIN_PREDICTED: usize = 4;
 /// The stream of draws.
 const SEARCH: u64 = 0x5ea6;
 
 /// A way to choose the cells that are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Search {
-    /// Perceptrons predict; the cell with the highest prediction plus its uncertainty is next.
+    /// Perceptrons predict; the cell with the highest prediction plus its uncertainty is next. While they predict trials no better
+    /// than the median of those before, the next one is drawn at random.
     Perceptron,
     /// Each cell is as likely as any other.
     Random,
@@ -55,8 +58,33 @@ pub(super) struct Proposer {
     /// Cells that were proposed, the default among them.
     seen: HashSet<Cell>,
     known: Vec<(Cell, f64)>,
+    /// What perceptrons predict of cells that were proposed and not yet recorded.
+    predicted: HashMap<Cell, f64>,
+    errors: Errors,
     /// Cells to come, the last one first.
     queue: Vec<Cell>,
+}
+
+/// Errors of predictions of trials, sums of differences of logarithms.
+#[derive(Clone, Copy, Debug, Default)]
+struct Errors {
+    perceptrons: f64,
+    median: f64,
+    trials: usize,
+}
+
+impl Errors {
+    fn add(&mut self, predicted: f64, median: f64, value: f64) {
+        let error = |of: f64| (math::ln(of.max(f64::MIN_POSITIVE)) - math::ln(value)).abs();
+        self.perceptrons += error(predicted);
+        self.median += error(median);
+        self.trials += 1;
+    }
+
+    /// Whether perceptrons are worth asking.
+    fn perceptrons_are_better(&self) -> bool {
+        self.trials < MIN_PREDICTED || self.perceptrons < self.median
+    }
 }
 
 impl Proposer {
@@ -81,15 +109,36 @@ impl Proposer {
         };
         queue.reverse();
         let seen = HashSet::from([space.default_cell()]);
-        Ok(Proposer { search, space: space.clone(), encoder, seed, rng, seen, known: Vec::new(), queue })
+        Ok(Proposer {
+            search,
+            space: space.clone(),
+            encoder,
+            seed,
+            rng,
+            seen,
+            known: Vec::new(),
+            predicted: HashMap::new(),
+            errors: Errors::default(),
+            queue,
+        })
     }
 
     /// Records what a cell gave; the larger the better.
     pub(super) fn record(&mut self, cell: &Cell, value: f64) {
         self.seen.insert(cell.clone());
+        let predicted = self.predicted.remove(cell);
         if value > 0.0 {
+            if let (Some(predicted), Some(median)) = (predicted, self.median()) {
+                self.errors.add(predicted, median, value);
+            }
             self.known.push((cell.clone(), value));
         }
+    }
+
+    fn median(&self) -> Option<f64> {
+        let mut values: Vec<f64> = self.known.iter().map(|(_, value)| *value).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
     }
 
     /// Returns a cell that was not proposed before; none when there is none left.
@@ -145,16 +194,20 @@ impl Proposer {
             seed: self.seed ^ self.known.len() as u64,
         };
         let mut ensemble = Ensemble::fit(&self.encoder, &examples, &config)?;
-        let candidates = self.candidates();
+        let candidates = if self.errors.perceptrons_are_better() {
+            self.candidates()
+        } else {
+            (0..BATCH).filter_map(|_| self.anywhere()).collect()
+        };
         let settings: Vec<Vec<&str>> = candidates.iter().map(|cell| self.space.values(cell)).collect();
         let slices: Vec<&[&str]> = settings.iter().map(Vec::as_slice).collect();
         let predicted = ensemble.predict(&slices);
         let score = |n: &usize| predicted[*n].value * (1.0 + CURIOSITY * predicted[*n].uncertainty);
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by(|a, b| score(b).total_cmp(&score(a)));
-        let mut best: Vec<Cell> = order.into_iter().take(BATCH).map(|n| candidates[n].clone()).collect();
-        best.reverse();
-        Ok(best)
+        order.truncate(BATCH);
+        self.predicted.extend(order.iter().map(|n| (candidates[*n].clone(), predicted[*n].value)));
+        Ok(order.iter().rev().map(|n| candidates[*n].clone()).collect())
     }
 
     /// Cells that were not proposed: neighbours of the best ones, and others.
@@ -232,6 +285,28 @@ mod tests {
             assert_eq!(cells.len(), 11, "{search:?}");
             assert!(!cells.contains(&space().default_cell()));
         }
+    }
+
+    /// Proposes cells of a space of 1,024, and says whether perceptrons are asked in the end.
+    fn asks_perceptrons(value: impl Fn(&Cell) -> f64) -> bool {
+        let knob = |name: &str| Knob { name: name.to_owned(), ..space().knobs()[0].clone() };
+        let levels = |knob: Knob| Knob { levels: (0..32).map(|n| n.to_string()).collect(), ..knob };
+        let space = Space::new(vec![levels(knob("a")), levels(knob("b"))]).unwrap();
+        let mut proposer = Proposer::new(Search::Perceptron, &space, &[], 3).unwrap();
+        for _ in 0..30 {
+            let cell = proposer.next().unwrap().unwrap();
+            let worth = value(&cell);
+            proposer.record(&cell, worth);
+        }
+        assert!(proposer.errors.trials >= MIN_PREDICTED, "{:?}", proposer.errors);
+        proposer.errors.perceptrons_are_better()
+    }
+
+    #[test]
+    fn perceptrons_are_asked_only_while_they_predict_better_than_the_median() {
+        assert!(asks_perceptrons(|cell| 1.0 + cell.0[0] as f64 + cell.0[1] as f64));
+        let noise = |cell: &Cell| Rng::new(7, &[cell.0[0] as u64, cell.0[1] as u64]).below(1000);
+        assert!(!asks_perceptrons(|cell| 1.0 + noise(cell) as f64));
     }
 
     #[test]
