@@ -26,7 +26,7 @@ MAX_STEPS = 400
 
 def spaces(
     algorithm: str, family: str | None, shared: bool = False
-) -> tuple[gym.spaces.Box, gym.spaces.Box, list[str]]:
+) -> tuple[gym.spaces.Box[np.float32], gym.spaces.Box[np.float32], list[str]]:
     """The observation's space, the action's, and the observation's features by name."""
     flows = _native.Flows(algorithm, family, shared)
     observation = gym.spaces.Box(-1.0, 1.0, (len(flows.features),), np.float32)
@@ -136,9 +136,10 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
         self._seeded = True
         if seed is None:
             seeds: list[int | None] = [None] * self.num_envs
+        elif isinstance(seed, int | np.integer):
+            seeds = [int(seed) + n for n in range(self.num_envs)]
         else:
-            # One number may be of NumPy's, too.
-            seeds = [int(seed) + n for n in range(self.num_envs)] if np.ndim(seed) == 0 else list(seed)
+            seeds = list(seed)
         self._native.reset(seeds, self._observations)
         return self._own(self._observations), {}
 
@@ -159,4 +160,4 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
         return array.copy() if self.copy else array
 
 
-gym.register("ccplane/Links-v0", entry_point=Env, vector_entry_point=VectorEnv)
+gym.register("ccplane/Links-v0", "ccplane.envs:Env", vector_entry_point="ccplane.envs:VectorEnv")
