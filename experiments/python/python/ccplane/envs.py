@@ -47,8 +47,8 @@ class Env(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         links: which links are drawn, in place of the algorithm's own: `{"family": "real", ...}` with ranges of `rate_mbit`,
             `rtt_ms`, `queue_bdp`, `loss`, and shares of links that are `lossy`, `stepping`, `walking`, `crossed`, have
             `rivals`; or `{"family": "published", ...}`; or the league's, `{"league": ["steady", "steps"], "set": "training", "links": 64}`,
-            of which each seed names one, `recorded` from the folder `"traces"`. Four families are refused: `slow-return`,
-            `lumpy-return`, `lossy-return` and `short-flows`.
+            of which each seed names one, `recorded` from the folder `"traces"`. `own` and `own-rtts` have several learning flows:
+            `ccplane.multi.FlowsEnv` takes them.
         max_steps: decisions of an episode, which is then truncated. None is ever terminated.
     """
 
