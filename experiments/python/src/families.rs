@@ -1,8 +1,8 @@
 //! The league's drawn links as environments.
 //!
-//! Environments have one bottleneck of the league's simulator. They know rates that change, traces, all impairments, delays that
-//! change, ways back that limit or lose acknowledgements, rivals that stay or end, and traffic that comes and goes. A link that is more
-//! than that is refused by its family's name; the league has none.
+//! Environments have one bottleneck of the league's simulator. They know rates and delays that change, traces, all impairments, and
+//! traffic that comes and goes. Ways back may limit or lose acknowledgements, and rivals stay or end. A link that is more than that is
+//! refused by its family's name; the league has none.
 
 use crate::error::refused;
 use crate::simulated::traces;

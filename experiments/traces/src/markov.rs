@@ -52,7 +52,7 @@ struct Unchecked {
     step_ms: u32,
     states_bit_per_s: Vec<u64>,
     transitions: Vec<Vec<u32>>,
-    /// What a model of this version does not have; another version's is refused by its number.
+    /// Fields that a model of this version does not have; one of another version is refused by its number.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }

@@ -146,7 +146,7 @@ fn first_weights_follow_from_the_seed() {
     assert_eq!(inputs.unwrap_err(), PolicyError::Inputs { found: 30, expected: 33 });
 }
 
-/// It was written before checkpoints said their format (by `ccplane train --algorithm aurora --steps 8192`).
+/// The checkpoint is of `ccplane train --algorithm aurora --steps 8192`, from before checkpoints said their format.
 #[test]
 fn a_checkpoint_of_an_earlier_build_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/earlier/aurora.checkpoint");
