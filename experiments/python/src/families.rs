@@ -103,7 +103,7 @@ impl Scenarios {
         }
         flows.extend(self.short(plan, planned, algorithms)?);
         let limits = !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0;
-        let mut back = if limits { way_back(link, false) } else { None };
+        let mut back = if limits { way_back(link, planned.simulator.emulated) } else { None };
         // The flows' own round trip has its delay.
         back.iter_mut().for_each(|back| back.delay_ns = 0);
         let (link, cross) = (bottleneck(link, until_ns)?, cross(planned, until_ns)?);
@@ -126,6 +126,8 @@ impl Scenarios {
                 algorithm,
                 start_ns: arrival.start_us * NS_PER_US,
                 bytes: Some(arrival.bytes),
+                // They are the kernel's.
+                stack: Stack::Linux,
                 ..flow(delay_ns)
             }));
         }
