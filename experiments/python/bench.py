@@ -6,6 +6,7 @@
 import argparse
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ MAX_STEPS = 400
 SMALL = {"family": "published", "bandwidth_pps": [100, 200], "delay_s": [0.05, 0.1], "loss": [0.0, 0.01]}
 
 
-def vector(algorithm: str, links: dict | None, count: int, copy: bool) -> float:
+def vector(algorithm: str, links: dict[str, Any] | None, count: int, copy: bool) -> float:
     """Steps per second of a vector environment, action 0."""
     environment = ccplane.VectorEnv(count, algorithm, links, MAX_STEPS, copy)
     environment.reset(seed=1)
@@ -30,7 +31,7 @@ def vector(algorithm: str, links: dict | None, count: int, copy: bool) -> float:
     return count * calls / (time.perf_counter() - began)
 
 
-def rust(algorithm: str, links: dict | None, count: int) -> float:
+def rust(algorithm: str, links: dict[str, Any] | None, count: int) -> float:
     """Steps per second of Rust's own loop over the same episodes."""
     steps, seconds, _ = _native.run_in_rust(algorithm, family_text(links), list(range(1, count + 1)), MAX_STEPS)
     return steps / seconds
@@ -63,11 +64,11 @@ class Echo(ccplane.Algorithm):
     def __init__(self) -> None:
         self.reports = 0
 
-    def flow(self, info, control):
+    def flow(self, info: ccplane.FlowInfo, control: ccplane.Control) -> "Echo":
         control.set_program("echo")
         return self
 
-    def on_report(self, now_us, program, report, control):
+    def on_report(self, now_us: int, program: str, report: dict[str, int], control: ccplane.Control) -> None:
         control.update(x=self.reports)
         self.reports += 1
 

@@ -10,6 +10,8 @@ pub mod args;
 pub mod config;
 pub mod confine;
 pub mod control;
+#[cfg(test)]
+mod earlier;
 pub mod failure;
 pub mod learning;
 mod memory;

@@ -317,7 +317,7 @@ impl SimFlow {
         self.ended_us = Some(now_ns / 1000);
         self.ended_ns = Some(now_ns);
         self.release();
-        self.transport.sender.close();
+        self.transport.close();
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

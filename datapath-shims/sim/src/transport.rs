@@ -413,6 +413,17 @@ impl Transport {
         self.sender.in_flight_bytes + BULK_PENDING_BYTES
     }
 
+    /// Payload acknowledged in order since the start, bytes.
+    #[inline]
+    pub fn acked_bytes(&self) -> u64 {
+        self.sender.bytes_acked
+    }
+
+    /// Gives memory back that a flow needs no longer once all of it has arrived.
+    pub fn close(&mut self) {
+        self.sender.close();
+    }
+
     /// Packets acknowledged since the start, also selectively.
     pub fn delivered_packets(&self) -> u64 {
         self.sender.delivered_packets

@@ -7,6 +7,7 @@ before it. It offers the policy once its outputs have stopped changing, which is
 """
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ LEARNING_RATE = 1e-4
 BATCHES, CONVERGED = 20, 0.01
 
 
-def module(layers: list[policy.Layer]) -> nn.Sequential:
+def module(layers: Sequence[policy.Layer]) -> nn.Sequential:
     """A policy file's layers as a torch module."""
     parts: list[nn.Module] = []
     for weights, bias in layers:
@@ -34,7 +35,8 @@ class ActorCritic(learning.Learner):
     """Aurora's networks, tuned by what live flows do."""
 
     def begin(self, begun: policy.Policy) -> None:
-        self.begun, self.changes = begun, []
+        self.begun = begun
+        self.changes: list[float] = []
         self.actor, self.critic = module(begun.actor), module(begun.critic)
         self.deviation = float(np.exp(begun.log_std))
         parameters = [*self.actor.parameters(), *self.critic.parameters()]
@@ -79,7 +81,9 @@ class ActorCritic(learning.Learner):
 
 def steps(batch: learning.Batch) -> tuple[list[int], list[int]]:
     """The rows that the current policy acted in, and of each the flow's next row, which says what came of it."""
-    before, after, last = [], [], {}
+    before: list[int] = []
+    after: list[int] = []
+    last: dict[int, int] = {}
     for row, flow in enumerate(batch.flows):
         if batch.follows[row] and flow in last and batch.current[last[flow]]:
             before.append(last[flow])

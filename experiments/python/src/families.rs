@@ -1,15 +1,15 @@
 //! The league's drawn links as environments.
 //!
-//! Environments have one bottleneck of the league's simulator. They know rates that change, traces, all impairments, delays that
-//! change, rivals, and traffic that comes and goes. Families of links that are more than that are refused by their names: those
-//! whose way back limits, or whose rivals end.
+//! Environments have one bottleneck of the league's simulator. They know rates and delays that change, traces, all impairments, and
+//! traffic that comes and goes. Ways back may limit or lose acknowledgements, and rivals stay or end. A link that is more than that is
+//! refused by its family's name; the league has none.
 
 use crate::error::refused;
 use crate::simulated::traces;
 use ccplane_alg::Algorithm;
 use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario, Stack};
 use ccplane_league::{Family, Link, Set};
-use ccplane_runner::experiment::TUN_HEADER_BYTES;
+use ccplane_runner::experiment::{Slot, TUN_HEADER_BYTES, seed, short_arrivals, way_back};
 use ccplane_runner::plan::{Discipline, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
@@ -101,7 +101,37 @@ impl Scenarios {
             };
             flows.extend(std::iter::repeat_n(rival, background.flows as usize));
         }
-        Ok(Scenario { link: bottleneck(link, until_ns)?, flows, cross: cross(planned, until_ns)?, until_ns })
+        flows.extend(self.short(plan, planned, algorithms)?);
+        let limits = !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0;
+        let mut back = if limits { way_back(link, planned.simulator.emulated) } else { None };
+        // The flows' own round trip has its delay.
+        back.iter_mut().for_each(|back| back.delay_ns = 0);
+        let (link, cross) = (bottleneck(link, until_ns)?, cross(planned, until_ns)?);
+        Ok(Scenario { link, way_back: back, flows, cross, until_ns })
+    }
+
+    /// The flows that come and end beside the learning ones: those of the plan's first run, in each of the link's episodes.
+    fn short(
+        &mut self,
+        plan: &Plan,
+        planned: &Planned,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Vec<FlowSetup>, &'static str> {
+        let seed = seed(plan, Slot { repeat: 0, scenario: 0, contender: 0 });
+        let delay_ns = 2 * least_delay_us(&planned.link) * NS_PER_US;
+        let mut flows = Vec::new();
+        for (short, arrivals) in planned.short.iter().zip(short_arrivals(planned, seed)) {
+            let algorithm = self.rival(&short.algorithm, algorithms).ok_or("an unknown rival")?;
+            flows.extend(arrivals.iter().map(|arrival| FlowSetup {
+                algorithm,
+                start_ns: arrival.start_us * NS_PER_US,
+                bytes: Some(arrival.bytes),
+                // They are the kernel's.
+                stack: Stack::Linux,
+                ..flow(delay_ns)
+            }));
+        }
+        Ok(flows)
     }
 
     /// The number of a rival's algorithm.
@@ -128,6 +158,7 @@ fn flow(delay_ns: u64) -> FlowSetup {
         ack_every: 2,
         stack: Stack::Steered,
         start_rate: None,
+        bytes: None,
     }
 }
 
@@ -146,9 +177,6 @@ fn learners(planned: &Planned) -> Result<Vec<FlowSetup>, &'static str> {
 
 /// The environment's link of a plan's; phases of a trace tell its rate until `until_ns`.
 fn bottleneck(link: &PlanLink, until_ns: u64) -> Result<EnvLink, &'static str> {
-    if !matches!(link.way_back, Medium::Unlimited | Medium::Veth) || link.return_loss_ppm > 0 {
-        return Err("a way back that limits");
-    }
     if link.queue.discipline != Discipline::DropTail {
         return Err("a queue that drops early");
     }
@@ -189,9 +217,6 @@ fn least_delay_us(link: &PlanLink) -> u64 {
 }
 
 fn cross(planned: &Planned, until_ns: u64) -> Result<Option<OnOff>, &'static str> {
-    if !planned.short.is_empty() {
-        return Err("short flows of others");
-    }
     match planned.datagrams.as_slice() {
         [] => Ok(None),
         [one] => {

@@ -6,6 +6,8 @@ pub const MAX_LOG_MS: u32 = 30 * 24 * 3600 * 1000;
 pub const MAX_EVENTS: usize = 1 << 27;
 /// Lines of one series.
 pub const MAX_LINES: usize = 1 << 24;
+/// The version of models' files. A file without one is of the first.
+pub const MODEL_VERSION: u32 = 1;
 /// States of a model, at most.
 pub const MAX_STATES: usize = 256;
 /// The longest window of a fit, milliseconds.

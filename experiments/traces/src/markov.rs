@@ -8,16 +8,19 @@
 //! does not keep: the order of things over minutes, and how opportunities bunch within a window, where they are spread
 //! evenly.
 
+use std::collections::BTreeMap;
+
 use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, check_range};
 use crate::rates::{MAX_BIT_PER_S, Step};
 use crate::summary::whole_windows;
 
-pub use crate::limits::{MAX_STATES, MAX_STEP_MS, MIN_WINDOWS};
+pub use crate::limits::{MAX_STATES, MAX_STEP_MS, MIN_WINDOWS, MODEL_VERSION};
 pub use crate::reason::ModelError;
 
 /// The number of contexts in a fit.
@@ -35,6 +38,7 @@ const _: () = assert!(CONTEXTS * (RATES_PER_CONTEXT + 1) <= MAX_STATES);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Model {
+    version: u32,
     step_ms: u32,
     states_bit_per_s: Vec<u64>,
     transitions: Vec<Vec<u32>>,
@@ -42,18 +46,32 @@ pub struct Model {
 
 /// A model as read.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Unchecked {
+    #[serde(default = "first_version")]
+    version: u32,
     step_ms: u32,
     states_bit_per_s: Vec<u64>,
     transitions: Vec<Vec<u32>>,
+    /// Fields that a model of this version does not have; one of another version is refused by its number.
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+fn first_version() -> u32 {
+    1
 }
 
 impl TryFrom<Unchecked> for Model {
     type Error = ModelError;
 
     fn try_from(read: Unchecked) -> Result<Model, ModelError> {
-        let Unchecked { step_ms, states_bit_per_s, transitions } = read;
+        let Unchecked { version, step_ms, states_bit_per_s, transitions, others } = read;
+        if version != MODEL_VERSION {
+            return Err(ModelError::Version { found: version });
+        }
+        if let Some((field, _)) = others.into_iter().next() {
+            return Err(ModelError::Field { field });
+        }
         let expected = states_bit_per_s.len();
         if !(1..=MAX_STEP_MS).contains(&step_ms) {
             return Err(ModelError::Step { found: step_ms });
@@ -75,7 +93,7 @@ impl TryFrom<Unchecked> for Model {
                 return Err(ModelError::DeadEnd { row });
             }
         }
-        Ok(Model { step_ms, states_bit_per_s, transitions })
+        Ok(Model { version, step_ms, states_bit_per_s, transitions })
     }
 }
 
@@ -101,7 +119,7 @@ impl Model {
             transitions[*state][visited[(n + 1) % visited.len()]] += 1;
         }
         let states_bit_per_s = sums.iter().map(|(sum, n): &(u64, u64)| (sum + n / 2) / n).collect();
-        Ok(Model { step_ms, states_bit_per_s, transitions })
+        Ok(Model { version: MODEL_VERSION, step_ms, states_bit_per_s, transitions })
     }
 
     /// Returns the time for which a state holds, milliseconds.

@@ -1,6 +1,8 @@
 //! Reasons why a log, a series or a model is refused.
 
-use crate::limits::{MAX_BIT_PER_S, MAX_EVENTS, MAX_LINES, MAX_LOG_MS, MAX_STATES, MAX_STEP_MS, MIN_WINDOWS};
+use crate::limits::{
+    MAX_BIT_PER_S, MAX_EVENTS, MAX_LINES, MAX_LOG_MS, MAX_STATES, MAX_STEP_MS, MIN_WINDOWS, MODEL_VERSION,
+};
 
 /// Reasons why a log is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -114,6 +116,12 @@ pub enum ModelError {
         /// The length of a window, milliseconds.
         step_ms: u32,
     },
+    /// A file of another version.
+    #[error("version {found} of a model, this ccplane reads version {MODEL_VERSION}")]
+    Version { found: u32 },
+    /// A field that a model does not have.
+    #[error("{field}: a model has no such field")]
+    Field { field: String },
     /// A step out of range.
     #[error("step_ms: {found} is outside 1..={MAX_STEP_MS}")]
     Step { found: u32 },

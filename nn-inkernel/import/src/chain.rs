@@ -6,6 +6,8 @@ use ccplane_quantize::{Activation, Dense, Mlp, MlpError};
 #[derive(Default)]
 pub(crate) struct Chain {
     layers: Vec<Dense>,
+    /// Numbers of an observation, where a reshaping before the first layer says how many.
+    observed: Option<usize>,
 }
 
 /// The reason why a step cannot follow those before it.
@@ -14,9 +16,31 @@ pub(crate) struct Misplaced(pub(crate) &'static str);
 
 impl Chain {
     /// Appends a linear layer, its weights row by row: all inputs of output 0 first.
-    pub(crate) fn dense(&mut self, inputs: usize, outputs: usize, weights: Vec<f32>, bias: Option<Vec<f32>>) {
+    pub(crate) fn dense(
+        &mut self,
+        inputs: usize,
+        outputs: usize,
+        weights: Vec<f32>,
+        bias: Option<Vec<f32>>,
+    ) -> Result<(), Misplaced> {
+        if self.observed.take().is_some_and(|numbers| numbers != inputs) {
+            return Err(Misplaced("it takes rows of another length than a reshaping before it makes"));
+        }
         let bias = bias.unwrap_or_else(|| vec![0.0; outputs]);
         self.layers.push(Dense { inputs, outputs, weights, bias, activation: None });
+        Ok(())
+    }
+
+    /// Takes rows of so many numbers as they are.
+    pub(crate) fn rows(&mut self, numbers: usize) -> Result<(), Misplaced> {
+        match self.layers.last() {
+            Some(last) if last.outputs != numbers => Err(Misplaced("it makes rows of another length")),
+            Some(_) => Ok(()),
+            None => {
+                self.observed = Some(numbers);
+                Ok(())
+            }
+        }
     }
 
     /// Adds to the last layer's biases.

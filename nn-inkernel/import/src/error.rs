@@ -49,7 +49,8 @@ pub enum ImportError {
 }
 
 /// The operators that are taken.
-pub(crate) const KNOWN: [&str; 7] = ["Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten"];
+pub(crate) const KNOWN: [&str; 8] =
+    ["Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten", "Reshape"];
 
 fn under(prefix: &str) -> String {
     if prefix.is_empty() { String::new() } else { format!(" under `{prefix}`") }

@@ -1,7 +1,7 @@
 //! Networks in ONNX files.
 
 use crate::chain::{Chain, Misplaced};
-use crate::proto::{DOMAIN, DOUBLE, EXTERNAL, FLOAT, Graph, Model, Node, Tensor};
+use crate::proto::{DOMAIN, DOUBLE, EXTERNAL, FLOAT, Graph, INT64, Model, Node, Tensor};
 use crate::{ImportError, MAX_BYTES, MAX_NUMBERS, MAX_STEPS};
 use ccplane_quantize::{Activation, Mlp};
 use prost::Message;
@@ -83,8 +83,11 @@ impl<'a> Reader<'a> {
         Ok(chain.network()?)
     }
 
+    /// Nodes that compute with a value, which those that ask for its shape do not.
     fn users(&self, value: &'a str) -> impl Iterator<Item = &'a Node> {
-        self.graph.nodes.iter().filter(move |node| node.inputs.iter().any(|input| input == value))
+        let uses =
+            move |node: &&Node| node.operator != "Shape" && node.inputs.iter().any(|input| input == value);
+        self.graph.nodes.iter().filter(uses)
     }
 
     /// The one node that uses a value.
@@ -106,8 +109,7 @@ impl<'a> Reader<'a> {
             "Gemm" => self.gemm(chain, node, value),
             "MatMul" => {
                 let (inputs, outputs, weights) = self.weights(node, value, false)?;
-                chain.dense(inputs, outputs, weights, None);
-                Ok(())
+                chain.dense(inputs, outputs, weights, None).map_err(misplaced)
             }
             "Add" => {
                 let other = node.inputs.iter().find(|input| *input != value);
@@ -120,6 +122,7 @@ impl<'a> Reader<'a> {
             // An observation, or what a layer makes of it, is a row already.
             "Flatten" if int(node, "axis", 1) == 1 => Ok(()),
             "Flatten" => Err(unsupported(node, "only axis 1 leaves a row as it is")),
+            "Reshape" => self.reshape(chain, node, value),
             _ => Err(ImportError::Operator { operator, node: node.name.clone() }),
         }
     }
@@ -132,10 +135,32 @@ impl<'a> Reader<'a> {
             return Err(unsupported(node, "transA has to be 0"));
         }
         let (inputs, outputs, weights) = self.weights(node, value, int(node, "transB", 0) != 0)?;
-        chain.dense(inputs, outputs, weights, None);
+        let misplaced = |Misplaced(why)| unsupported(node, why);
+        chain.dense(inputs, outputs, weights, None).map_err(misplaced)?;
         match node.inputs.get(2).filter(|name| !name.is_empty()) {
-            Some(bias) => chain.add(&self.row(bias)?).map_err(|Misplaced(why)| unsupported(node, why)),
+            Some(bias) => chain.add(&self.row(bias)?).map_err(misplaced),
             None => Ok(()),
+        }
+    }
+
+    /// Takes a reshaping that leaves each row as it is, as Keras's exporters write Flatten.
+    fn reshape(&self, chain: &mut Chain, node: &'a Node, value: &str) -> Result<(), ImportError> {
+        let [reshaped, shape] = node.inputs.as_slice() else {
+            return Err(unsupported(node, "it has not two operands"));
+        };
+        if reshaped != value {
+            return Err(unsupported(node, "the observation has to be its first operand"));
+        }
+        let tensor = self.tensors.get(shape.as_str()).filter(|tensor| tensor.data_type == INT64);
+        let computed = "its shape is computed: export a batch of a fixed size, or leave Flatten out";
+        let tensor = tensor.ok_or_else(|| unsupported(node, computed))?;
+        match integers(tensor).as_slice() {
+            // Any number of rows, as many as before, or one.
+            &[-1 | 0 | 1, numbers] if numbers > 0 => {
+                chain.rows(numbers as usize).map_err(|Misplaced(why)| unsupported(node, why))
+            }
+            [0 | 1, -1] => Ok(()),
+            _ => Err(unsupported(node, "only a shape of rows leaves a row as it is")),
         }
     }
 
@@ -199,6 +224,14 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The numbers of a tensor of 64-bit integers.
+fn integers(tensor: &Tensor) -> Vec<i64> {
+    if tensor.raw.is_empty() {
+        return tensor.integers.clone();
+    }
+    tensor.raw.as_chunks().0.iter().map(|x| i64::from_le_bytes(*x)).collect()
+}
+
 fn unsupported(node: &Node, why: &'static str) -> ImportError {
     ImportError::Unsupported { operator: node.operator.clone(), node: node.name.clone(), why }
 }
@@ -253,6 +286,43 @@ mod tests {
         assert_eq!(added(tensor("b", [1, 2])).unwrap().widths(), [3, 2, 1]);
         let refused = added(tensor("b", [2, 1])).unwrap_err();
         assert!(matches!(&refused, ImportError::Tensor { name, .. } if name == "b"), "{refused}");
+    }
+
+    /// Reads a model of layers of three and two inputs, the rows before one of which it reshapes.
+    fn reshaped(before_first: bool, shape: &[i64]) -> Result<Mlp, ImportError> {
+        let value = |name: &str| vec![Value { name: name.to_owned() }];
+        let (first, second) =
+            if before_first { (["x", "s", "r"], ["r", "d"]) } else { (["d", "s", "r"], ["x", "r"]) };
+        let (integers, dims) = (shape.to_vec(), vec![shape.len() as i64]);
+        let shape = Tensor { name: "s".to_owned(), data_type: INT64, integers, dims, ..Tensor::default() };
+        let graph = Graph {
+            nodes: vec![
+                node("Reshape", &first[..2], first[2]),
+                node("MatMul", &[second[0], "w"], "a"),
+                node("Relu", &["a"], "d"),
+                node("MatMul", &[second[1], "v"], "y"),
+            ],
+            initializers: vec![tensor("w", [3, 2]), shape, tensor("v", [2, 1])],
+            inputs: value("x"),
+            outputs: value("y"),
+        };
+        let operators = vec![OperatorSet { domain: String::new(), version: 17 }];
+        onnx(&Model { graph: Some(graph), operators }.encode_to_vec())
+    }
+
+    #[test]
+    fn a_reshaping_that_leaves_rows_as_they_are_is_taken_and_others_are_refused() {
+        for (before_first, numbers) in [(true, 3), (false, 2)] {
+            for shape in [[-1, numbers], [0, numbers], [1, numbers], [0, -1], [1, -1]] {
+                assert_eq!(reshaped(before_first, &shape).unwrap().widths(), [3, 2, 1], "{shape:?}");
+            }
+            for shape in
+                [vec![-1, numbers + 1], vec![2, numbers], vec![numbers], vec![1, -1, numbers], vec![]]
+            {
+                let refused = reshaped(before_first, &shape).unwrap_err();
+                assert!(matches!(refused, ImportError::Unsupported { .. }), "{shape:?}: {refused}");
+            }
+        }
     }
 
     #[test]

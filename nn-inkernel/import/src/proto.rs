@@ -79,6 +79,8 @@ pub(crate) struct Tensor {
     pub(crate) data_type: i32,
     #[prost(float, repeated, tag = "4")]
     pub(crate) floats: Vec<f32>,
+    #[prost(int64, repeated, tag = "7")]
+    pub(crate) integers: Vec<i64>,
     #[prost(string, tag = "8")]
     pub(crate) name: String,
     #[prost(bytes = "vec", tag = "9")]
@@ -93,6 +95,8 @@ pub(crate) struct Tensor {
 pub(crate) const DOMAIN: &str = "ai.onnx";
 /// The code of single-precision floats in `TensorProto.DataType`.
 pub(crate) const FLOAT: i32 = 1;
+/// The code of 64-bit integers, which shapes are.
+pub(crate) const INT64: i32 = 7;
 /// Doubles, which some exporters write.
 pub(crate) const DOUBLE: i32 = 11;
 /// `TensorProto.DataLocation`: in another file.

@@ -48,12 +48,11 @@ pub fn safetensors(bytes: &[u8], prefix: &str, activation: Option<Activation>) -
         };
         let bias = format!("{layer}.bias");
         let (_, bias) = numbers(&file, bias)?;
-        chain.dense(inputs, outputs, weights, Some(bias));
+        let misplaced = |Misplaced(why)| ImportError::Safetensors { reason: why.to_owned() };
+        chain.dense(inputs, outputs, weights, Some(bias)).map_err(misplaced)?;
         if n < last {
             let activation = activation.ok_or(ImportError::NoActivation)?;
-            chain
-                .activate(activation)
-                .map_err(|Misplaced(why)| ImportError::Safetensors { reason: why.to_owned() })?;
+            chain.activate(activation).map_err(misplaced)?;
         }
     }
     Ok(chain.network()?)

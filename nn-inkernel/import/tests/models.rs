@@ -1,5 +1,5 @@
-//! Models that torch's exporter wrote are held against torch (`models/export.py`). Models that Python's onnx wrote, in
-//! the forms that other exporters give layers, are held against its own evaluator (`models/make.py`).
+//! Models that the exporters of torch and Keras wrote are held against these (`models/export.py`, `models/export_keras.py`).
+//! Models that Python's onnx wrote, in further forms, are held against its own evaluator (`models/make.py`).
 #![allow(clippy::unwrap_used)]
 
 use ccplane_import::{ImportError, onnx, safetensors};
@@ -14,6 +14,12 @@ const LIKE_KERAS: &[u8] = include_bytes!("models/like-keras.onnx");
 const BY_TORCH: &str = include_str!("models/torch.json");
 const SEQUENTIAL: &[u8] = include_bytes!("models/torch-sequential.onnx");
 const MODULE: &[u8] = include_bytes!("models/torch-module.onnx");
+const BY_KERAS: &str = include_str!("models/keras.json");
+const KERAS_SEQUENTIAL: [&[u8]; 2] = [
+    include_bytes!("models/keras-sequential-tensorflow.onnx"),
+    include_bytes!("models/keras-sequential-jax.onnx"),
+];
+const KERAS_FUNCTIONAL: &[u8] = include_bytes!("models/keras-functional-tensorflow.onnx");
 const PI: &[u8] = include_bytes!("models/pi.safetensors");
 /// Longest model that is drawn, bytes: each of these, and as much again.
 const MAX_DRAWN_BYTES: usize = 4096;
@@ -51,6 +57,25 @@ fn what_torch_exported_computes_what_torch_computed() {
     is_read(SEQUENTIAL, (&[6, 8, 5, 1], Activation::Tanh), BY_TORCH, "sequential");
     // A module of modules, with a dropout, batches of any size, and a layer without biases.
     is_read(MODULE, (&[6, 7, 1], Activation::Relu), BY_TORCH, "module");
+}
+
+#[test]
+fn what_keras_exported_computes_what_keras_computed() {
+    for (model, name) in KERAS_SEQUENTIAL.into_iter().zip(["sequential-tensorflow", "sequential-jax"]) {
+        is_read(model, (&[6, 8, 5, 1], Activation::Tanh), BY_KERAS, name);
+    }
+    // With activations as layers, a dropout, a layer without biases, and Flatten, which is a reshaping there.
+    is_read(KERAS_FUNCTIONAL, (&[6, 7, 1], Activation::Relu), BY_KERAS, "functional-tensorflow");
+}
+
+#[test]
+fn what_keras_reshapes_by_a_shape_that_it_computes_is_refused_with_what_to_do() {
+    let said = onnx(include_bytes!("models/keras-functional-jax.onnx")).unwrap_err().to_string();
+    assert!(said.starts_with("operator Reshape (node `"), "{said}");
+    assert!(
+        said.ends_with("its shape is computed: export a batch of a fixed size, or leave Flatten out"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -137,10 +162,11 @@ fn way(read: Result<Mlp, ImportError>) -> u64 {
 #[test]
 fn an_onnx_model_of_any_bytes_is_refused_or_computed() {
     let tokens = [
-        "Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten", "Constant", "transB", "alpha",
-        "value",
+        "Gemm", "MatMul", "Add", "Tanh", "Relu", "Identity", "Flatten", "Reshape", "Constant", "transB",
+        "alpha", "value",
     ];
-    let seeds = [LIKE_TORCH, LIKE_KERAS, SEQUENTIAL, MODULE];
+    let [by_tensorflow, by_jax] = KERAS_SEQUENTIAL;
+    let seeds = [LIKE_TORCH, LIKE_KERAS, SEQUENTIAL, MODULE, by_tensorflow, by_jax, KERAS_FUNCTIONAL];
     let target = Fuzz::new("onnx-model", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
     let target = target.max_bytes(MAX_DRAWN_BYTES).max_kept_bytes(MAX_DRAWN_BYTES).part(DRAWN);
     target.run(|bytes| way(onnx(bytes)));

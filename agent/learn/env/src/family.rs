@@ -203,10 +203,12 @@ impl PublishedLinks {
             ack_every: 2,
             stack: Stack::Segments,
             start_rate: Some(start_rate),
+            bytes: None,
         };
         Scenario {
             link: Link::new(vec![phase], queue as usize),
             flows: vec![flow],
+            way_back: None,
             cross: None,
             until_ns: until_ns(rtt_ns, max_steps),
         }
@@ -252,6 +254,7 @@ impl RealLinks {
         Scenario {
             flows: self.flows(rng, rate, rtt_ns, has_rival),
             link: Link::new(phases, queue as usize),
+            way_back: None,
             cross,
             until_ns,
         }
@@ -274,6 +277,7 @@ impl RealLinks {
             ack_every,
             stack,
             start_rate: cold.then(|| (Range(0.05, 2.0).log_uniform(rng) * rate / learners as f64) as u64),
+            bytes: None,
         };
         let mut flows: Vec<FlowSetup> = (0..learners).map(|n| flow(n, 0)).collect();
         flows.extend((0..rivals).map(|n| flow(learners + n, 1)));

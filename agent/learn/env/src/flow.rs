@@ -14,8 +14,6 @@ use ccplane_sim::{Acked, Carrier, Departure, FlowConfig, HEADER_BYTES, Transport
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Application bytes written so far, of a flow that always has more to send.
-const BULK_BYTES: u64 = u64::MAX;
 /// Control register that an environment sets where a program has it.
 const START_RATE: &str = "start_rate";
 
@@ -91,6 +89,10 @@ pub(crate) struct EnvFlow<'a> {
     pub(crate) transport: Transport,
     mss_bytes: u32,
     start_rate: Option<u64>,
+    /// Payload after which it ends, bytes, where it does.
+    bytes: Option<u64>,
+    /// Whether all of that has arrived, so that it does nothing more.
+    pub(crate) ended: bool,
     /// The flow's number in the network, and that of its agent in the decider.
     index: FlowIndex,
     /// Round trip of the empty path when the flow starts, nanoseconds.
@@ -172,6 +174,8 @@ impl<'a> EnvFlow<'a> {
             transport: Transport::new(config),
             mss_bytes: config.mss_bytes,
             start_rate: setup.start_rate,
+            bytes: setup.bytes,
+            ended: false,
             index,
             base_rtt_ns,
             random: VecDeque::new(),
@@ -254,19 +258,35 @@ impl<'a> EnvFlow<'a> {
         Wanted::of_program(&self.vm, self.mss_bytes)
     }
 
-    /// Sends what window and pacing allow, and sets the flow's timers.
+    /// Sends what window, pacing and application allow, and sets the flow's timers; ends a flow that is complete.
     pub(crate) fn transmit(&mut self, net: &mut Network) {
+        if self.bytes.is_some_and(|bytes| self.transport.acked_bytes() >= bytes) {
+            self.ended = true;
+            self.transport.close();
+            net.close(self.index);
+            return;
+        }
         if let Some(rtt_ns) = self.transport.timestamped_rtt_ns() {
             net.tell_rtt(self.index, rtt_ns);
         }
         let (now_ns, wanted) = (net.now_ns(), self.wanted());
         let mut outlet = Outlet { net, index: self.index, random: &mut self.random };
-        let deadlines = self.transport.transmit(now_ns, BULK_BYTES, &wanted, &mut outlet);
+        // One without an end always has more to send.
+        let written_bytes = self.bytes.unwrap_or(u64::MAX);
+        let deadlines = self.transport.transmit(now_ns, written_bytes, &wanted, &mut outlet);
         deadlines.set(outlet.net, self.index);
     }
 
+    /// Bytes that are written and not yet acknowledged.
+    fn pending_bytes(&self) -> u64 {
+        match self.bytes {
+            None => self.transport.bulk_pending_bytes(),
+            Some(bytes) => bytes.saturating_sub(self.transport.acked_bytes()),
+        }
+    }
+
     fn invoke<D: Decider + ?Sized>(&mut self, now_ns: u64, acked: &Acked, decider: &mut D) {
-        let prims = self.transport.prims(now_ns, acked, self.transport.bulk_pending_bytes());
+        let prims = self.transport.prims(now_ns, acked, self.pending_bytes());
         let compiled = &self.compiled[self.running];
         let mut values = [0; MAX_REGS];
         let truth =

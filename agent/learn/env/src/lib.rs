@@ -2,8 +2,9 @@
 //!
 //! A flow here is what it is in a datapath: its algorithm's fold program, run by the reference VM on each ACK, and the
 //! algorithm's own agent-side code. That code tells from each report what the interval was worth. The path is one bottleneck
-//! of the virtual-time network, and the transport is the simulated datapath's own ([`ccplane_sim::Transport`]): with its RACK
-//! timer, its probes of lost tails and its trains. Left out is the datapath around them, so that episodes take little time ([`run`]);
+//! of the virtual-time network, and a way back that may limit acknowledgements. The transport is the simulated datapath's
+//! own ([`ccplane_sim::Transport`]): with its RACK timer, its probes of lost tails and its trains. Left out is the datapath
+//! around them, so that episodes take little time ([`run`]);
 //! a test holds the two together, bit for bit.
 //!
 //! [`Links`] is a [`ccplane_learn::Environment`] for any algorithm with a policy; [`Family`] says which links there are.

@@ -2,13 +2,13 @@
 
 use crate::error::EnvError;
 use crate::link::Link;
-use ccplane_netsim::{Acks, CrossConfig, CrossPattern, PathConfig};
+use ccplane_netsim::{Acks, CrossConfig, CrossPattern, LinkConfig, PathConfig};
 use ccplane_sim::{FlowConfig, Source, Stack};
 
 /// The number of the bottleneck in the network.
 pub(crate) const BOTTLENECK: u8 = 0;
-/// Links of an episode's network.
-const LINKS: usize = 1;
+/// The number of the way back's link, where there is one.
+const WAY_BACK: u8 = 1;
 
 /// A flow's algorithm, start and path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,17 +27,18 @@ pub struct FlowSetup {
     pub stack: Stack,
     /// Rate that it starts with where its program takes one (`start_rate`), bytes per second.
     pub start_rate: Option<u64>,
+    /// Payload after which it ends, bytes; `None`: it always has more to send.
+    pub bytes: Option<u64>,
 }
 
 impl FlowSetup {
-    /// Returns the flow as the simulated datapath is given one; when it starts is asked of the setup, to the nanosecond.
-    pub fn config(&self) -> FlowConfig {
+    fn config(&self) -> FlowConfig {
         let acks = Acks { every: self.ack_every, ..Acks::LINUX };
         FlowConfig {
             path: PathConfig { acks, ..PathConfig::new(vec![BOTTLENECK], self.delay_ns) },
             mss_bytes: self.mss_bytes as u32,
             stack: self.stack,
-            ..FlowConfig::new(Source::Bulk, 0)
+            ..FlowConfig::new(self.bytes.map_or(Source::Bulk, Source::Bytes), 0)
         }
     }
 }
@@ -66,6 +67,8 @@ impl OnOff {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
     pub link: Link,
+    /// The link that all flows' acknowledgements cross; `None`: their way is uncongested.
+    pub way_back: Option<LinkConfig>,
     pub flows: Vec<FlowSetup>,
     pub cross: Option<OnOff>,
     /// The time when it ends at the latest, nanoseconds of virtual time.
@@ -77,10 +80,24 @@ impl Scenario {
     /// The first number that is outside the simulator's limits.
     pub fn check(&self) -> Result<(), EnvError> {
         self.link.check()?;
-        self.flows.iter().try_for_each(|flow| flow.config().network_path().check(LINKS))?;
+        self.way_back.iter().try_for_each(LinkConfig::check)?;
+        let links = self.links().len();
+        self.flows.iter().try_for_each(|flow| self.flow(flow).network_path().check(links))?;
         if let Some(cross) = self.cross.as_ref().and_then(OnOff::config) {
-            cross.check(LINKS)?;
+            cross.check(links)?;
         }
         Ok(())
+    }
+
+    /// Returns the links of the simulator's network, as they are in the first phase.
+    pub fn links(&self) -> Vec<LinkConfig> {
+        std::iter::once(self.link.config()).chain(self.way_back.clone()).collect()
+    }
+
+    /// Returns one of its flows as the simulated datapath is given one; when it starts is asked of the setup, to the nanosecond.
+    pub fn flow(&self, setup: &FlowSetup) -> FlowConfig {
+        let mut config = setup.config();
+        config.path.return_links.extend(self.way_back.as_ref().map(|_| WAY_BACK));
+        config
     }
 }

@@ -6,7 +6,7 @@
 use crate::decider::Decider;
 use crate::error::EnvError;
 use crate::flow::{EnvFlow, Prepared};
-use crate::link::Phase;
+use crate::link::{NS_PER_S, Phase};
 use crate::measure::{AckObserver, Measured};
 use crate::scenario::{BOTTLENECK, OnOff, Scenario};
 use ccplane_netsim::{FlowIndex, Network, Occurrence};
@@ -62,16 +62,17 @@ impl<'a> World<'a> {
         seed: u64,
         foresees: bool,
     ) -> Result<World<'a>, EnvError> {
-        let mut net = Network::new(vec![scenario.link.config()], seed)?;
+        let mut net = Network::new(scenario.links(), seed)?;
         if let Some(cross) = scenario.cross.as_ref().and_then(OnOff::config) {
             net.add_cross(&cross)?;
         }
+        let back_ns = scenario.way_back.as_ref().map_or(0, |link| link.delay_ns);
         let mut flows = Vec::with_capacity(scenario.flows.len());
         for setup in &scenario.flows {
-            let config = setup.config();
+            let config = scenario.flow(setup);
             let index = net.add_flow(&config.network_path())?;
             net.wake_at(setup.start_ns, index.into());
-            let base_rtt_ns = setup.delay_ns + scenario.link.delay_ns_at(setup.start_ns);
+            let base_rtt_ns = setup.delay_ns + scenario.link.delay_ns_at(setup.start_ns) + back_ns;
             let algorithm = &algorithms[setup.algorithm];
             flows.push(EnvFlow::new(algorithm, setup, &config, index, base_rtt_ns, foresees));
         }
@@ -95,17 +96,21 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Returns the link rate that a flow's rewards are computed with: an equal share of the capacity that cross traffic leaves,
-    /// wire bytes per second.
+    /// Returns the link rate of a flow's rewards, wire bytes per second: an equal share of what cross traffic and flows that
+    /// end leave.
     fn share(&self, phase: &Phase) -> u64 {
         let link = &self.scenario.link;
         let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);
         let cross = self.scenario.cross.map_or(0, |c| {
             (u128::from(c.bytes_per_s) * u128::from(c.on_ns) / u128::from((c.on_ns + c.off_ns).max(1))) as u64
         });
-        let passed = link.passed_bytes_per_s(phase);
+        let flows = &self.scenario.flows;
+        let ending: u128 = flows.iter().filter_map(|flow| flow.bytes).map(u128::from).sum();
+        let until_ns = u128::from(self.scenario.until_ns.max(1));
+        let ending = u64::try_from(ending * u128::from(NS_PER_S) / until_ns).unwrap_or(u64::MAX);
+        let passed = link.passed_bytes_per_s(phase).saturating_sub(ending);
         let all = passed.saturating_sub(cross).max(most / LEAST_LINK_SHARE);
-        all / self.flows.len().max(1) as u64
+        all / flows.iter().filter(|flow| flow.bytes.is_none()).count().max(1) as u64
     }
 
     fn start(&mut self, flow: FlowIndex) {
@@ -121,7 +126,7 @@ impl<'a> World<'a> {
         decider: &mut D,
         watch: &mut dyn AckObserver,
     ) -> usize {
-        let Some(flow) = self.flows.get_mut(index as usize) else { return 0 };
+        let Some(flow) = self.flows.get_mut(index as usize).filter(|flow| !flow.ended) else { return 0 };
         let now_ns = self.net.now_ns();
         let acked = flow.on_ack(now_ns, self.net.acked(), decider);
         watch.acked(index as usize, now_ns, acked.packets(), acked.rtt_ns);
@@ -130,7 +135,7 @@ impl<'a> World<'a> {
     }
 
     fn on_timer(&mut self, flow: FlowIndex, timer: u8) {
-        let Some(flow) = self.flows.get_mut(flow as usize) else { return };
+        let Some(flow) = self.flows.get_mut(flow as usize).filter(|flow| !flow.ended) else { return };
         if timer == LOSS_TIMER {
             flow.on_loss_timer(self.net.now_ns());
         }

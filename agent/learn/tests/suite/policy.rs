@@ -1,7 +1,7 @@
 //! Policies as files: what is written is read, bit for bit; anything else is refused with its reason.
 
 use crate::toys::Tastes;
-use ccplane_learn::{Architecture, Policy, PolicyError, Provenance};
+use ccplane_learn::{Architecture, Checkpoint, Policy, PolicyError, Provenance};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
@@ -144,4 +144,14 @@ fn first_weights_follow_from_the_seed() {
     }
     let inputs = Policy::initial(Architecture::mocc(), crate::toys::spec(30), 0.0, 1);
     assert_eq!(inputs.unwrap_err(), PolicyError::Inputs { found: 30, expected: 33 });
+}
+
+/// The checkpoint is of `ccplane train --algorithm aurora --steps 8192`, from before checkpoints said their format.
+#[test]
+fn a_checkpoint_of_an_earlier_build_is_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/earlier/aurora.checkpoint");
+    let read = Checkpoint::read(path.as_ref()).unwrap();
+    assert_eq!(read.state.policy.spec().algorithm(), "aurora");
+    assert!(read.state.moments.steps > 0);
+    assert_eq!(Checkpoint::from_bytes(&read.to_bytes().unwrap()), Ok(read));
 }

@@ -72,6 +72,12 @@ struct Meta {
     rounds: u32,
 }
 
+/// Metadata of which only the version is read, so that fields of another version are no obstacle.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
 /// A training's state between two rounds.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Checkpoint {
@@ -95,10 +101,11 @@ impl Checkpoint {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let text = metadata.metadata().as_ref().and_then(|entries| entries.get(KEY));
         let text = text.ok_or_else(|| metadata_error(format!("no `{KEY}`")))?;
-        let meta: Meta = serde_json::from_str(text).map_err(|e| metadata_error(e.to_string()))?;
-        if meta.format != FORMAT {
-            return Err(metadata_error(format!("format {}, this version reads {FORMAT}", meta.format)));
+        let Version { format } = serde_json::from_str(text).map_err(|e| metadata_error(e.to_string()))?;
+        if format != FORMAT {
+            return Err(metadata_error(format!("format {format}, this version reads {FORMAT}")));
         }
+        let meta: Meta = serde_json::from_str(text).map_err(|e| metadata_error(e.to_string()))?;
         if meta.fingerprint != fingerprint {
             let now = fingerprint.to_owned();
             return Err(CheckpointError::Settings { checkpoint: meta.fingerprint, now });
@@ -191,6 +198,21 @@ mod tests {
         let example = Example { cells: [3; INPUTS], rivals: true };
         let groups = Groups::from([((Family::ALL[0], 1, true), vec![example])]);
         Checkpoint { fingerprint: FINGERPRINT.to_owned(), rounds: 2, policy, groups }
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_format_is_refused_by_both_numbers_whatever_fields_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoint");
+        small().write(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (from, to) in [(br#"\"format\":1"#, br#"\"format\":2"#), (br#"\"rounds\":2"#, br#"\"sounds\":2"#)]
+        {
+            let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+            bytes[at..at + to.len()].copy_from_slice(to);
+        }
+        let refused = Checkpoint::from_bytes(&bytes, FINGERPRINT).unwrap_err().to_string();
+        assert_eq!(refused, "checkpoint's metadata: format 2, this version reads 1");
     }
 
     #[test]

@@ -1,10 +1,26 @@
 """What the extension module offers; the package's own modules wrap it."""
 
 from os import PathLike
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = [
+    "Control",
+    "Flows",
+    "Hosted",
+    "Vector",
+    "algorithms",
+    "command",
+    "play_links",
+    "policy_from_bytes",
+    "policy_to_bytes",
+    "read_policy",
+    "read_results",
+    "run_in_rust",
+    "simulate",
+]
 
 _Layers: TypeAlias = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
@@ -14,6 +30,7 @@ def algorithms() -> list[str]:
 def command(arguments: list[str], hosted: list[Hosted]) -> int:
     """Runs the `ccplane` command in this process and returns its exit code."""
 
+@final
 class Control:
     """What a flow asks of its datapath, all applied together at its next ACK."""
 
@@ -23,6 +40,7 @@ class Control:
     def update(self, **fields: int) -> None:
         """Sets registers, `Cwnd` (bytes) or `Rate` (bytes per second) of the running program."""
 
+@final
 class Hosted:
     """An algorithm as the agent takes it."""
 
@@ -35,6 +53,7 @@ class Hosted:
     def errors(self) -> list[str]:
         """The tracebacks of exceptions that flows met, the first ones."""
 
+@final
 class Flows:
     """The flows of one episode after another, each of which asks in its own time."""
 
@@ -54,6 +73,7 @@ class Flows:
     def step(self, action: float, observation: NDArray[np.float32]) -> tuple[int, float | None, bool] | None:
         """Answers the flow that asked; what `start` returns, or `None` at the episode's end. `observation` (features) is written to."""
 
+@final
 class Vector:
     """Many environments, stepped together."""
 

@@ -26,7 +26,7 @@ MAX_STEPS = 400
 
 def spaces(
     algorithm: str, family: str | None, shared: bool = False
-) -> tuple[gym.spaces.Box, gym.spaces.Box, list[str]]:
+) -> tuple[gym.spaces.Box[np.float32], gym.spaces.Box[np.float32], list[str]]:
     """The observation's space, the action's, and the observation's features by name."""
     flows = _native.Flows(algorithm, family, shared)
     observation = gym.spaces.Box(-1.0, 1.0, (len(flows.features),), np.float32)
@@ -47,8 +47,8 @@ class Env(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         links: which links are drawn, in place of the algorithm's own: `{"family": "real", ...}` with ranges of `rate_mbit`,
             `rtt_ms`, `queue_bdp`, `loss`, and shares of links that are `lossy`, `stepping`, `walking`, `crossed`, have
             `rivals`; or `{"family": "published", ...}`; or the league's, `{"league": ["steady", "steps"], "set": "training", "links": 64}`,
-            of which each seed names one, `recorded` from the folder `"traces"`. Four families are refused: `slow-return`,
-            `lumpy-return`, `lossy-return` and `short-flows`.
+            of which each seed names one, `recorded` from the folder `"traces"`. `own` and `own-rtts` have several learning flows:
+            `ccplane.multi.FlowsEnv` takes them.
         max_steps: decisions of an episode, which is then truncated. None is ever terminated.
     """
 
@@ -136,9 +136,10 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
         self._seeded = True
         if seed is None:
             seeds: list[int | None] = [None] * self.num_envs
+        elif isinstance(seed, int | np.integer):
+            seeds = [int(seed) + n for n in range(self.num_envs)]
         else:
-            # One number may be of NumPy's, too.
-            seeds = [int(seed) + n for n in range(self.num_envs)] if np.ndim(seed) == 0 else list(seed)
+            seeds = list(seed)
         self._native.reset(seeds, self._observations)
         return self._own(self._observations), {}
 
@@ -159,4 +160,4 @@ class VectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], N
         return array.copy() if self.copy else array
 
 
-gym.register("ccplane/Links-v0", entry_point=Env, vector_entry_point=VectorEnv)
+gym.register("ccplane/Links-v0", "ccplane.envs:Env", vector_entry_point="ccplane.envs:VectorEnv")

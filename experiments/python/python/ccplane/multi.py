@@ -63,10 +63,13 @@ class FlowsEnv(AECEnv[str, NDArray[np.float32], NDArray[np.float32] | None]):
         """Starts the episode of `seed`, or a next one, in which some flow asks."""
         if seed is not None:
             self._seeds = np.random.default_rng(seed)
-        self.agents = []
-        self.rewards, self._cumulative_rewards = {}, {}
-        self.terminations, self.truncations = {}, {}
-        self.infos, self._seen = {}, {}
+        self.agents: list[str] = []
+        self.rewards: dict[str, float] = {}
+        self._cumulative_rewards: dict[str, float] = {}
+        self.terminations: dict[str, bool] = {}
+        self.truncations: dict[str, bool] = {}
+        self.infos: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, NDArray[np.float32]] = {}
         self._skip_agent_selection = None
         for _ in range(MAX_SILENT):
             seed = int(self._seeds.integers(2**63)) if seed is None else seed

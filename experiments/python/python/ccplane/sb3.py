@@ -36,7 +36,7 @@ class VecEnv(Base):
         self._rewards, self._done = np.zeros(num_envs), np.zeros(num_envs, np.bool_)
         self._actions = np.zeros(num_envs, np.float32)
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
-        self.reset_infos = [{} for _ in range(num_envs)]
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(num_envs)]
         self._seeded = False
 
     def reset(self) -> NDArray[np.float32]:

@@ -135,7 +135,8 @@ def train(path: str | PathLike[str]) -> Policy:
     Path(of.out).mkdir(parents=True, exist_ok=True)
     TRAINERS[of.trainer](of)
     if of.trainer != "ppo":
-        build = ["snapshot", "build", "--policy", of.file("safetensors"), "--out", of.file("snapshot")]
+        build: list[str | PathLike[str]] = ["snapshot", "build", "--policy", of.file("safetensors")]
+        build += ["--out", of.file("snapshot")]
         if of.algorithm == "aurora-published":
             build += ["--config", "published"]
         if command(build) != 0:

@@ -1,5 +1,6 @@
 """Environments: Gymnasium's own checker, Rust's bits, arrays that stay where they are."""
 
+import re
 import sys
 import threading
 import time
@@ -97,17 +98,13 @@ def test_actions_do_what_they_say():
     assert sent(1.0) > sent(-1.0)
 
 
-#: Families of the league whose links have one learning flow, and those that are no environments, with what they have.
+#: Families of the league whose links have one learning flow, and those that have several.
 FAMILIES = [
-    "steady", "steps", "shallow", "deep", "loss", "burst", "policer", "cellular", "jitter", "wifi", "handover",
-    "beside-cubic", "beside-reno", "beside-bbr", "unresponsive", "recorded",
+    "steady", "steps", "shallow", "deep", "loss", "burst", "policer", "cellular", "jitter", "wifi", "slow-return",
+    "lumpy-return", "lossy-return", "handover", "beside-cubic", "beside-reno", "beside-bbr", "unresponsive",
+    "short-flows", "recorded",
 ]
-NONE = {
-    "slow-return": "a way back",
-    "lumpy-return": "a way back",
-    "lossy-return": "a way back",
-    "short-flows": "short flows",
-}
+SEVERAL = ["own", "own-rtts"]
 
 
 @pytest.fixture
@@ -130,13 +127,22 @@ def test_the_leagues_links_are_environments(drives):
     # As many links as asked for: then they come again.
     np.testing.assert_array_equal(environment.reset(seed=count)[0], first[0])
     assert len({row.tobytes() for row in first}) > count // 3
-    assert len(FAMILIES) + len(["own", "own-rtts"]) + len(NONE) == 22
+    with pytest.raises(ValueError) as refused:
+        ccplane.Env(links={"league": ["none"]})
+    known = re.findall(r"[a-z]+(?:-[a-z]+)*", str(refused.value).partition("there are")[2])
+    assert sorted(known) == sorted(FAMILIES + SEVERAL), str(refused.value)
 
 
-@pytest.mark.parametrize("family", NONE)
-def test_families_that_are_no_environments_say_why(family):
-    with pytest.raises(ValueError, match=f"`{family}` are no environments: {NONE[family]}"):
-        ccplane.Env(links={"league": [family]})
+def test_each_episode_of_a_link_has_the_same_short_flows_and_other_links_have_others():
+    environment = ccplane.Env(links={"league": ["short-flows"], "links": 2}, max_steps=40)
+
+    def seen(seed):
+        environment.reset(seed=seed)
+        return np.array([environment.step(np.zeros(1, np.float32))[0] for _ in range(40)])
+
+    # Nothing else on these links is random.
+    np.testing.assert_array_equal(seen(2), seen(0))
+    assert not np.array_equal(seen(1), seen(0))
 
 
 def test_families_that_are_not_there_are_refused(tmp_path):

@@ -85,6 +85,16 @@ fn what_has_no_end_is_refused_before_it_is_read() {
     }
 }
 
+/// An earlier build wrote it: `ccplane run` of one simulated flow.
+#[test]
+fn results_of_an_earlier_build_are_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/earlier/run.jsonl");
+    let results = read(Path::new(path)).unwrap();
+    assert_eq!(results.header.plan.title, "Earlier");
+    let [run] = results.runs.as_slice() else { panic!("{} runs", results.runs.len()) };
+    assert_eq!((run.scenario.as_str(), run.contender.as_str()), ("8 Mb/s, 20 ms", "reno sim"));
+}
+
 /// Half a line of a quarter of a gigabyte is no record, and no more of it is read.
 #[test]
 fn a_line_without_end_is_refused_with_its_number() {

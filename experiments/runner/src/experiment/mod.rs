@@ -33,7 +33,7 @@ pub use header::header;
 use progress::Estimate;
 pub use progress::Progress;
 pub use schedule::{Slot, schedule, seed};
-pub use simulated::TUN_HEADER_BYTES;
+pub use simulated::{TUN_HEADER_BYTES, way_back};
 pub use store::{Store, StoreError};
 
 /// A run is tried so often in one go.
@@ -111,20 +111,6 @@ impl Job<'_> {
         }
     }
 
-    /// The short flows beside the contender's; the same for every contender of one repeat.
-    fn short_arrivals(&self) -> Vec<Vec<Arrival>> {
-        let rate = self.scenario.link.medium.rate_bit_per_s().unwrap_or(0);
-        let most = usize::try_from(2 * MAX_ARRIVALS).unwrap_or(usize::MAX);
-        let of = |(short, n): (&ShortBackground, u64)| {
-            let (from_us, end_us) = (short.start_ms * 1000, short.stop_ms * 1000);
-            let seed = self.seed ^ (n + 1);
-            let arrivals = Arrivals::new(&short.sizes, short.load_ppm, rate, seed).into_iter().flatten();
-            let later = arrivals.map(|a| Arrival { start_us: a.start_us + from_us, ..a });
-            later.take_while(|a| a.start_us < end_us).take(most).collect()
-        };
-        self.scenario.short.iter().zip(0..).map(of).collect()
-    }
-
     /// Returns the name of the short flows' size distribution.
     fn distribution(&self) -> String {
         match &self.scenario.traffic {
@@ -133,6 +119,21 @@ impl Job<'_> {
             Traffic::Incast { .. } => "incast".to_owned(),
         }
     }
+}
+
+/// Returns the short flows beside a contender's, of each kind in the plan's order; the same for every contender of one repeat.
+#[must_use]
+pub fn short_arrivals(scenario: &Scenario, seed: u64) -> Vec<Vec<Arrival>> {
+    let rate = scenario.link.medium.rate_bit_per_s().unwrap_or(0);
+    let most = usize::try_from(2 * MAX_ARRIVALS).unwrap_or(usize::MAX);
+    let of = |(short, n): (&ShortBackground, u64)| {
+        let (from_us, end_us) = (short.start_ms * 1000, short.stop_ms * 1000);
+        let arrivals =
+            Arrivals::new(&short.sizes, short.load_ppm, rate, seed ^ (n + 1)).into_iter().flatten();
+        let later = arrivals.map(|a| Arrival { start_us: a.start_us + from_us, ..a });
+        later.take_while(|a| a.start_us < end_us).take(most).collect()
+    };
+    scenario.short.iter().zip(0..).map(of).collect()
 }
 
 /// Runs jobs at the same time; one that is simulated runs alone. The outer error is that of all.

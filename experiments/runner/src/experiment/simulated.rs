@@ -16,7 +16,7 @@ use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
 use super::live::DRAIN;
-use super::{Job, RunControl};
+use super::{Job, RunControl, short_arrivals};
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
 use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Scenario, Traffic};
@@ -146,7 +146,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
             flows.push(SimulationFlow { stack, ..rival });
         }
     }
-    for (short, arrivals) in job.scenario.short.iter().zip(job.short_arrivals()) {
+    for (short, arrivals) in job.scenario.short.iter().zip(short_arrivals(job.scenario, job.seed)) {
         let one = |a: Arrival| SimulationFlow {
             stack: kernels,
             ..flow(&short.algorithm, Source::Bytes(a.bytes), a.start_us, Some(short.stop_ms * 1000))
@@ -241,8 +241,9 @@ fn changes(link: &Link) -> Vec<SimChange> {
     link.changes.iter().flat_map(of).collect()
 }
 
-/// The ways back: no link where nothing limits them but a delay that stays as it is.
-fn way_back(link: &Link, emulated: bool) -> Option<LinkConfig> {
+/// Returns the ways back as the simulator has them: no link where nothing limits them but a delay that stays as it is.
+#[must_use]
+pub fn way_back(link: &Link, emulated: bool) -> Option<LinkConfig> {
     let capacity = match &link.way_back {
         Medium::Veth | Medium::Unlimited if link.changes.is_empty() && link.return_loss_ppm == 0 => {
             return None;

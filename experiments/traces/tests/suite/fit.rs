@@ -74,3 +74,22 @@ fn a_seed_gives_the_same_bytes() {
     assert_eq!(text(3), text(3));
     assert_ne!(text(3), text(4));
 }
+
+#[test]
+fn a_model_says_its_version_and_one_of_another_is_refused_by_both_numbers() {
+    let (_, trace) = traces().swap_remove(0);
+    let model = Model::fit(&trace, DEFAULT_STEP_MS).unwrap();
+    let text = serde_json::to_string(&model).unwrap();
+    let read = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        serde_json::from_str::<Model>(&text.replace(from, to)).map_err(|error| error.to_string())
+    };
+    let version = "\"version\":1,";
+    assert_eq!(read(version, version), Ok(model.clone()));
+    // What was written before there were versions.
+    assert_eq!(read(version, ""), Ok(model));
+    let refused = read(version, "\"version\":2,\"speed\":1,").unwrap_err();
+    assert!(refused.starts_with("version 2 of a model, this ccplane reads version 1"), "{refused}");
+    let refused = read(version, "\"version\":1,\"speed\":1,").unwrap_err();
+    assert!(refused.starts_with("speed: a model has no such field"), "{refused}");
+}

@@ -2,7 +2,7 @@
 
     python export.py      # needs torch, and onnx for the exporter
 
-The exporter is the one of TorchScript (`dynamo=False`). The newer one, and Keras, wrote none of these files.
+The exporter is the one of TorchScript (`dynamo=False`). The newer one wrote none of these files.
 """
 
 import json

@@ -7,7 +7,7 @@ use ccplane_env::{
 };
 use ccplane_learn::Rng;
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
-use ccplane_netsim::{BurstLoss, Policer};
+use ccplane_netsim::{BurstLoss, Capacity, Discipline, LinkConfig, Policer, QueueLimit};
 use ccplane_program::compile;
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Wake};
 use ccplane_snapshot::{DeployOptions, Snapshot};
@@ -35,6 +35,8 @@ const WITNESS: FoldAlgorithm = FoldAlgorithm {
     resumed: &[],
 };
 
+/// The witness's register that has the last round-trip time, microseconds.
+const RTT: usize = 0;
 /// The witness's register that counts retransmission timeouts.
 const TIMEOUTS: usize = 6;
 
@@ -115,7 +117,7 @@ fn trained(
 /// The simulated datapath with a scenario's flows.
 fn simulator(scenario: &Scenario, seed: u64, snapshot: Option<&Snapshot>) -> (SimDatapath, Vec<FlowId>) {
     // Rows come as they are reported, so that none is left at the end.
-    let config = SimConfig { batch_us: 0, ..SimConfig::new(vec![scenario.link.config()], seed) };
+    let config = SimConfig { batch_us: 0, ..SimConfig::new(scenario.links(), seed) };
     let mut sim = SimDatapath::new(config).unwrap();
     if let Some(cross) = scenario.cross.as_ref().and_then(OnOff::config) {
         sim.add_cross(&cross).unwrap();
@@ -124,7 +126,7 @@ fn simulator(scenario: &Scenario, seed: u64, snapshot: Option<&Snapshot>) -> (Si
         sim.define_slot(0, snapshot.shape()).unwrap();
         sim.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active).unwrap();
     }
-    let flow = |setup: &FlowSetup| FlowConfig { start_us: setup.start_ns / 1000, ..setup.config() };
+    let flow = |setup: &FlowSetup| FlowConfig { start_us: setup.start_ns / 1000, ..scenario.flow(setup) };
     let flows = scenario.flows.iter().map(|setup| sim.add_flow(&flow(setup)).unwrap()).collect();
     (sim, flows)
 }
@@ -198,9 +200,11 @@ fn scenario(bytes_per_s: u64, rtt_ns: u64, queue_packets: usize, flows: u64, sta
         ack_every: 2,
         stack,
         start_rate: None,
+        bytes: None,
     };
     Scenario {
         link: Link::new(vec![phase], queue_packets),
+        way_back: None,
         flows: (0..flows).map(flow).collect(),
         cross: None,
         until_ns: UNTIL_NS,
@@ -218,6 +222,9 @@ enum Kind {
     Policed,
     Traced,
     Late,
+    SlowReturn,
+    LossyReturn,
+    Ending,
 }
 
 /// Draws a link of half to 40 Mb/s and 4 to 160 ms, with one or two flows of one stack.
@@ -245,6 +252,23 @@ fn drawn(kind: Kind, number: u64) -> (Scenario, u64) {
         }
         Kind::Traced => drawn.link = traced(&drawn.link, &mut between),
         Kind::Late => drawn.link.ingress.jitter_ns = between(1e6, 20e6) as u64,
+        Kind::SlowReturn => {
+            // An acknowledgement for two packets takes 0.019 of their rate.
+            let bit_per_s = (bytes_per_s as f64 * 8.0 * between(0.01, 0.05)) as u64;
+            let (capacity, queue) =
+                (Capacity::Rate { bit_per_s }, QueueLimit::Packets(between(2.0, 64.0) as u32));
+            let back = LinkConfig {
+                discipline: Discipline::DropHead,
+                ..LinkConfig::new(capacity, 3_000_000, queue)
+            };
+            drawn.way_back = Some(back);
+        }
+        Kind::LossyReturn => {
+            let (capacity, queue) = (Capacity::Rate { bit_per_s: 1_000_000_000 }, QueueLimit::Packets(1000));
+            let loss_ppm = between(1e4, 4e5) as u32;
+            drawn.way_back = Some(LinkConfig { loss_ppm, ..LinkConfig::new(capacity, 3_000_000, queue) });
+        }
+        Kind::Ending => drawn.flows[0].bytes = Some(between(5e4, 5e5) as u64),
     }
     drawn.link.overhead_bytes = (OPPORTUNITY_BYTES - WIRE_BYTES as u32) as u16;
     (drawn, number)
@@ -300,6 +324,33 @@ every_ack! {
     every_ack_of_policed_links_says_the_same Policed 101,
     every_ack_of_links_that_follow_a_trace_says_the_same Traced 0,
     every_ack_of_links_whose_packets_wait_before_the_queue_says_the_same Late 0,
+    every_ack_that_waits_on_a_slow_way_back_says_the_same SlowReturn 0,
+    every_ack_of_those_that_a_way_back_does_not_lose_says_the_same LossyReturn 0,
+    every_ack_of_flows_that_end_says_the_same Ending 0,
+}
+
+/// A flow's last packets are acknowledged, and it sends no more: without an end it sends for six seconds.
+#[test]
+fn a_flow_that_ends_sends_what_it_has_and_no_more() {
+    let bytes = 100 * MSS;
+    let mut ending = scenario(1_250_000, 20 * NS_PER_MS, 50, 2, Stack::Segments);
+    ending.flows[0].bytes = Some(bytes);
+    let [(delivered, lost), (other, _)] = trained(&ending, 1, &witness(0), None).totals[..] else { panic!() };
+    assert!(delivered >= 100 && delivered <= 100 + lost, "{delivered} delivered, {lost} lost");
+    assert!(other > 2000, "{other} of the flow beside it");
+}
+
+/// Acknowledgements that queue on their way back are late: the same link without that has shorter round trips.
+#[test]
+fn a_slow_way_back_makes_round_trips_longer() {
+    let rtt_us = |bit_per_s: Option<u64>| {
+        let mut back = scenario(1_250_000, 20 * NS_PER_MS, 20, 1, Stack::Segments);
+        back.way_back = bit_per_s
+            .map(|bit_per_s| LinkConfig::new(Capacity::Rate { bit_per_s }, 0, QueueLimit::Packets(100)));
+        trained(&back, 1, &witness(0), None).last(RTT)
+    };
+    let (free, slow) = (rtt_us(None), rtt_us(Some(60_000)));
+    assert!(slow > 2 * free, "{slow} us on a slow way back, {free} on a free one");
 }
 
 /// Two packets in five are lost: whole windows are, and probes and retransmissions with them.
