@@ -304,6 +304,21 @@ mod tests {
         assert!(says([none, none, none, one, none, none, one, none]) < -2 * one);
     }
 
+    /// So many inputs of a decision may be beyond the ranges of training; of one more there is no opinion.
+    #[test]
+    fn outside_its_calibration_the_network_has_no_opinion() {
+        let limit = Snapshot::built_in(SNAPSHOT).unwrap().guards().clip_limit as usize;
+        let shipped = NeuralInAgent::shipped().unwrap();
+        let says = |beyond: usize| {
+            let mut cells = [0; INPUTS];
+            cells[..beyond].fill(i32::MAX);
+            shipped.judge.action_q16(&FlowInfo::example(1448, 14_480), 0, &cells)
+        };
+        assert!(limit < INPUTS, "{limit}");
+        assert_ne!(says(limit), 0);
+        assert_eq!(says(limit + 1), 0);
+    }
+
     #[test]
     fn each_interval_is_judged_once_and_half_of_the_last_verdict_stays() {
         let (placed, mut control) = (judged(4 << 16), Control::default());

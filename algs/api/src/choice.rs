@@ -101,6 +101,8 @@ pub struct Standing {
     pub prefix: String,
     /// The arm that flows there start with.
     pub arm: &'static str,
+    /// The reason for the arm, in words.
+    pub why: String,
     /// The measured worth of each arm.
     pub evidence: Vec<ArmEvidence>,
 }

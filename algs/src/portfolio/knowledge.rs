@@ -128,8 +128,12 @@ impl Paths {
         let Some(path) = self.live.get(&prefix) else {
             return Choice { why: "no flow runs".to_owned(), evidence: Vec::new() };
         };
+        Choice { why: self.words(path.why), evidence: self.evidence(&path.known) }
+    }
+
+    fn words(&self, why: Why) -> String {
         let percent = |by: f64| format!("{:+.0} %", 100.0 * by.exp_m1());
-        let why = match path.why {
+        match why {
             Why::Expected => "expected to be the best, before anything is measured".to_owned(),
             Why::Remembered => "the best on this path before".to_owned(),
             Why::Tried => "on trial".to_owned(),
@@ -140,8 +144,7 @@ impl Paths {
             Why::AloneAgain => "the others have gone".to_owned(),
             Why::Probes => "looks whether others fill the queue".to_owned(),
             Why::Changed => "the path has changed".to_owned(),
-        };
-        Choice { why, evidence: self.evidence(&path.known) }
+        }
     }
 }
 
@@ -175,11 +178,13 @@ impl Memory for Shared {
 
     fn standings(&self) -> Vec<Standing> {
         let paths = self.paths();
-        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known));
-        let resting = paths.resting.iter().map(|(prefix, (_, known))| (prefix, known));
-        let of = |(prefix, known): (&Prefix, &Known)| Standing {
+        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known, path.why));
+        // Its next flow begins with what is remembered.
+        let resting = paths.resting.iter().map(|(prefix, (_, known))| (prefix, known, Why::Remembered));
+        let of = |(prefix, known, why): (&Prefix, &Known, Why)| Standing {
             prefix: prefix.to_string(),
             arm: paths.name(known.record().best),
+            why: paths.words(why),
             evidence: paths.evidence(known),
         };
         live.chain(resting).map(of).collect()

@@ -100,3 +100,63 @@ fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     if squares > 0.0 { sum * sum / (squares * rates.len() as f64) } else { 1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_contract::TransportStats;
+
+    /// A second of a flow that has all of its window in flight.
+    fn second(meter: &mut Meter, key: Key, kbytes: u64, rtt_us: u32, told: impl FnOnce(&mut PathSample)) {
+        let transport = TransportStats {
+            unacked: 100,
+            srtt_us: rtt_us,
+            min_rtt_us: rtt_us,
+            ..TransportStats::new(1448, 100)
+        };
+        let before = PathSample { transport, steered: true, ..PathSample::default() };
+        let mut now = PathSample { at_us: 1_000_000, ..before };
+        now.transport.bytes_acked = kbytes * 1000;
+        told(&mut now);
+        meter.add(key, &before, &now);
+    }
+
+    fn worth(flows_kbytes: &[u64], rtt_us: u32, utility: &Utility) -> f64 {
+        let mut meter = Meter::default();
+        for (key, kbytes) in (0..).zip(flows_kbytes) {
+            second(&mut meter, key, *kbytes, rtt_us, |_| ());
+        }
+        meter.measured(utility).unwrap().worth
+    }
+
+    /// Throughput squared over the mean RTT, times Jain's index of the path's flows; its exponents are the user's.
+    #[test]
+    fn an_interval_is_worth_the_leagues_score_unless_the_utility_says_otherwise() {
+        let default = Utility::default();
+        let by =
+            |a: f64, b: f64, factor: f64| assert!((a - b - factor.ln()).abs() < 1e-9, "{a} {b} {factor}");
+        by(worth(&[2000], 40_000, &default), worth(&[1000], 40_000, &default), 4.0);
+        by(worth(&[1000], 20_000, &default), worth(&[1000], 40_000, &default), 2.0);
+        // All for one of two flows: an index of a half or a little more.
+        let unfair = worth(&[1999, 1], 40_000, &default) - worth(&[1000, 1000], 40_000, &default);
+        assert!((unfair - 0.5f64.ln()).abs() < 0.002, "{unfair}");
+        let quick = Utility { throughput: 0.5, fairness: 0.0 };
+        assert!(worth(&[1000], 20_000, &quick) > worth(&[2000], 40_000, &quick));
+        assert!(worth(&[1000], 20_000, &default) < worth(&[2000], 40_000, &default));
+        let either = worth(&[1999, 1], 40_000, &quick) - worth(&[1000, 1000], 40_000, &quick);
+        assert!(either.abs() < 1e-9, "{either}");
+    }
+
+    #[test]
+    fn an_idle_application_tells_nothing_and_a_native_flow_has_fallen() {
+        let measured = |told: fn(&mut PathSample)| {
+            let mut meter = Meter::default();
+            second(&mut meter, 1, 1000, 40_000, told);
+            meter.measured(&Utility::default())
+        };
+        assert!(measured(|_| ()).is_some_and(|m| !m.fallen && m.rivals.is_none()));
+        assert!(measured(|now| now.transport.unacked = 10).is_none());
+        assert!(measured(|now| now.steered = false).is_some_and(|m| m.fallen));
+        assert_eq!(measured(|now| now.rivals = Some(true)).unwrap().rivals, Some(true));
+    }
+}

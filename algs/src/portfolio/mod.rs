@@ -82,6 +82,24 @@ impl Default for PortfolioConfig {
     }
 }
 
+impl PortfolioConfig {
+    /// The defaults with these parameters in their place.
+    fn of(values: &[(&'static str, i64)]) -> PortfolioConfig {
+        let mut config = PortfolioConfig::default();
+        for (name, value) in values {
+            let value = u64::try_from(*value).unwrap_or(0);
+            match *name {
+                "throughput_exponent_percent" => config.utility.throughput = value as f64 / 100.0,
+                "fairness_exponent_percent" => config.utility.fairness = value as f64 / 100.0,
+                "interval_ms" => config.interval_us = value * 1000,
+                "cost_ppm" => config.cost_ppm = value,
+                _ => {}
+            }
+        }
+        config
+    }
+}
+
 /// Mean scores over the best one on the league's training links, 30 of each family; of `neural`, dual's and the 0.01 that it has over it
 /// on 20 of each.
 const PRIORS: [(&str, f64); 7] = [
@@ -259,17 +277,31 @@ impl Algorithm for Portfolio {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = PortfolioConfig::default();
-        for (name, value) in values {
-            let value = u64::try_from(*value).unwrap_or(0);
-            match *name {
-                "throughput_exponent_percent" => config.utility.throughput = value as f64 / 100.0,
-                "fairness_exponent_percent" => config.utility.fairness = value as f64 / 100.0,
-                "interval_ms" => config.interval_us = value * 1000,
-                "cost_ppm" => config.cost_ppm = value,
-                _ => {}
-            }
+        Some(Arc::new(Portfolio { config: PortfolioConfig::of(values), ..self.clone() }))
+    }
+}
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_alg::configure;
+
+    #[test]
+    fn parameters_set_the_utility_the_interval_and_the_cost() {
+        let set = |name, value| PortfolioConfig::of(&[(name, value)]);
+        let default = PortfolioConfig::default();
+        assert_eq!(PortfolioConfig::of(&[]), default);
+        let utility = |throughput, fairness| Utility { throughput, fairness };
+        assert_eq!(set("throughput_exponent_percent", 150).utility, utility(1.5, 1.0));
+        assert_eq!(set("fairness_exponent_percent", 0).utility, utility(2.0, 0.0));
+        assert_eq!(set("interval_ms", 500), PortfolioConfig { interval_us: 500_000, ..default.clone() });
+        assert_eq!(set("cost_ppm", 1), PortfolioConfig { cost_ppm: 1, ..default.clone() });
+        for parameter in PARAMETERS {
+            assert_eq!(set(parameter.name, parameter.default), default, "{}", parameter.name);
         }
-        Some(Arc::new(Portfolio { config, ..self.clone() }))
+        let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::default());
+        assert!(configure(&portfolio, [("throughput_exponent_percent", 1001)]).is_err());
     }
 }

@@ -54,6 +54,24 @@ fn four_and_eight_of_its_own_kind_keep_the_queue_short() {
     }
 }
 
+/// It stayed competitive after CUBIC had left.
+#[test]
+fn some_seconds_after_its_rival_has_left_the_queue_is_short_again() {
+    let link = Link { mbit: 24, rtt_ms: 40, queue_packets: 160 };
+    let both = ["dual", "cubic"].map(|algorithm| Start { algorithm, at_us: 0 });
+    let mut lab = Lab::new(link, &both);
+    lab.run_until(15 * S);
+    let beside = lab.run_until(25 * S);
+    assert!(beside.shares[0] > 25.0 && beside.queued > 60.0, "it competes: {beside:?}");
+    lab.sim.close(lab.flows[1]).unwrap();
+    // Five seconds are wanted; the next test may come late.
+    lab.run_until(40 * S);
+    let alone = lab.run_until(60 * S);
+    eprintln!("{beside:?}, then {alone:?}");
+    assert!(alone.shares[0] > 95.0 && alone.queued < 20.0, "{alone:?}");
+    assert_eq!(lab.reported(0, "mode"), DELAY);
+}
+
 /// Behind a queue of one packet half of all packets were lost.
 #[test]
 fn behind_a_queue_of_one_packet_it_fills_the_link_and_loses_some() {

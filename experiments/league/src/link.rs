@@ -215,6 +215,7 @@ impl FromStr for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_runner::plan::{Medium, Traffic};
     use std::collections::BTreeSet;
 
     fn links(numbers: u32) -> impl Iterator<Item = Link> {
@@ -259,6 +260,80 @@ mod tests {
         assert!(live("own-rtts/validation/0", &["reno", "copa"]).is_err());
         let plan = live("steady/validation/2", &["reno", "copa"]).unwrap();
         assert_eq!((plan.runs(), plan.duration_ms), (2, 20_000));
+    }
+
+    /// Rates, round trips, queues, steps, rivals and flows of every set lie within what the families say.
+    #[test]
+    fn what_is_drawn_is_what_its_family_says() {
+        let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
+        let drawn = |family: Family| -> Vec<(String, Scenario)> {
+            let of = |set| (0..20).map(move |number| Link { family, set, number });
+            let scenario = |link: Link| {
+                let plan = link.plan(&["reno"], "sim", &algorithms, &traces).unwrap();
+                (link.to_string(), plan.scenarios[0].clone())
+            };
+            Set::ALL.into_iter().flat_map(of).map(scenario).collect()
+        };
+        let within = |of: f64, (low, high): (f64, f64)| (low * 0.99..=high * 1.01).contains(&of);
+        let queues =
+            [(Family::Steady, (0.5, 4.0)), (Family::Shallow, (0.05, 0.5)), (Family::Deep, (4.0, 16.0))];
+        for (family, bdps) in queues {
+            for (name, Scenario { link, .. }) in drawn(family) {
+                let (mbit, rtt_ms) = (rate_mbit(&link.medium), 2.0 * link.delay_us as f64 / 1e3);
+                assert!(
+                    within(mbit, (0.5, 1000.0)) && within(rtt_ms, (2.0, 300.0)),
+                    "{name}: {mbit}, {rtt_ms}"
+                );
+                let (queue, bdp) = (f64::from(link.queue.packets.unwrap()), mbit * rtt_ms / 12.0);
+                let least = [1.0, 4.0, 16.0].contains(&queue);
+                assert!(
+                    least || within(queue, (bdps.0 * bdp - 1.0, bdps.1 * bdp + 1.0)),
+                    "{name}: {queue} of {bdp}"
+                );
+            }
+        }
+        for (name, Scenario { link, .. }) in drawn(Family::Steps) {
+            let (mut at_ms, mut mbit) = (0, rate_mbit(&link.medium));
+            for change in &link.changes {
+                let (gap_s, next) =
+                    ((change.at_ms - at_ms) as f64 / 1e3, change.bit_per_s.unwrap() as f64 / 1e6);
+                let factor = (next / mbit).max(mbit / next);
+                assert!(
+                    within(gap_s, (4.8, 20.2)) && within(factor, (2.0, 4.0)),
+                    "{name}: x {factor} after {gap_s} s"
+                );
+                (at_ms, mbit) = (change.at_ms, next);
+            }
+            assert!(!link.changes.is_empty(), "{name}");
+        }
+        for (name, Scenario { link, .. }) in drawn(Family::Handover) {
+            let at_ms: Vec<u64> = link.changes.iter().map(|change| change.at_ms).collect();
+            assert_eq!(at_ms, [15_000, 30_000, 45_000], "{name}");
+            assert!(
+                link.changes.iter().all(|change| change.bit_per_s.is_some() && change.delay_us.is_some())
+            );
+        }
+        let rivals =
+            [(Family::BesideCubic, "cubic"), (Family::BesideReno, "reno"), (Family::BesideBbr, "bbr")];
+        for (family, rival) in rivals {
+            let mut order = BTreeSet::new();
+            for (name, scenario) in drawn(family) {
+                let [beside] = &scenario.background[..] else { panic!("{name}") };
+                assert!(beside.algorithm == rival && [1, 2, 4].contains(&beside.flows), "{name}: {beside:?}");
+                order.insert(beside.start_ms.cmp(&scenario.start_ms));
+            }
+            assert_eq!(order.len(), 3, "before, after, together");
+        }
+        for (name, scenario) in drawn(Family::OwnRtts) {
+            let Traffic::Bulk { flows, .. } = scenario.traffic else { panic!("{name}") };
+            let most = scenario.extra_delays_us.iter().max().unwrap();
+            let times = 1.0 + *most as f64 / (2 * scenario.link.delay_us) as f64;
+            assert!((2..=16).contains(&flows) && within(times, (2.0, 8.0)), "{name}: {flows}, x {times}");
+        }
+    }
+
+    fn rate_mbit(medium: &Medium) -> f64 {
+        medium.rate_bit_per_s().unwrap() as f64 / 1e6
     }
 
     /// Loss, bursts and policers make a link lossy, as does a queue below ten packets; losses on the way back do not.

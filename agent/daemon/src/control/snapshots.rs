@@ -46,6 +46,9 @@ pub struct StandingRecord {
     pub prefix: String,
     /// The arm that its flows have, or start with.
     pub arm: String,
+    /// The reason for the arm, in words.
+    #[serde(default)]
+    pub why: String,
     /// The measured worth of each arm there.
     pub evidence: Vec<ArmRecord>,
 }
@@ -58,6 +61,7 @@ impl StandingRecord {
             algorithm: algorithm.to_owned(),
             prefix: of.prefix,
             arm: of.arm.to_owned(),
+            why: of.why,
             evidence,
         }
     }

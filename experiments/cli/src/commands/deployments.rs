@@ -112,10 +112,10 @@ fn slots(slots: &[SlotRecord]) -> String {
 
 fn standings(standings: &[StandingRecord]) -> String {
     let row = |s: &StandingRecord| {
-        vec![s.prefix.clone(), s.algorithm.clone(), s.arm.clone(), evidence(&s.evidence)]
+        vec![s.prefix.clone(), s.algorithm.clone(), s.arm.clone(), evidence(&s.evidence), s.why.clone()]
     };
     let rows: Vec<Vec<String>> = standings.iter().map(row).collect();
-    table(&["destination", "algorithm", "arm", "worth/intervals"], &rows)
+    table(&["destination", "algorithm", "arm", "worth/intervals", "why"], &rows)
 }
 
 pub(super) fn learner_text(l: &LearnerRecord) -> String {
@@ -230,6 +230,7 @@ mod tests {
             algorithm: "portfolio".into(),
             prefix: "192.0.2.0/24".into(),
             arm: "copa".into(),
+            why: "cubic was worth -30 %".into(),
             evidence: vec![arm],
         };
         let (slots, decisions, learners) = (vec![slot], vec![decision], vec![learner]);
@@ -241,8 +242,8 @@ mod tests {
              \n\
              aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 2.5 s of processor time\n\
              \n\
-             destination   algorithm  arm   worth/intervals\n\
-             192.0.2.0/24  portfolio  copa  copa:1.00/3\n\
+             destination   algorithm  arm   worth/intervals  why\n\
+             192.0.2.0/24  portfolio  copa  copa:1.00/3      cubic was worth -30 %\n\
              \n\
              ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                   decision\n\
              30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    +0.500 +-0.400 (4 pairs)  promoted\n"

@@ -1,7 +1,7 @@
 //! `ccplane league`: algorithms ranked on drawn links.
 
 use super::run::OwnAgents;
-use super::{Invoked, print, variants};
+use super::{Invoked, SIGNALLED, print, stop_on_signals, variants};
 use crate::cli::{LeagueArgs, OpenSet};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -10,8 +10,8 @@ use ccplane_league::{
 };
 use ccplane_results::{Outcome, Run};
 use ccplane_runner::experiment::agents::NoAgents;
-use ccplane_runner::experiment::{self, Options, Progress};
-use ccplane_runner::host;
+use ccplane_runner::experiment::{self, ExperimentError, Options, Progress};
+use ccplane_runner::{host, missing_for_links};
 use serde::Serialize;
 use std::fs;
 use std::io::Write as _;
@@ -40,12 +40,20 @@ pub(crate) fn league(
         let link: Link = link.parse().map_err(Failure::input)?;
         return print(&link.text(&[&first], "sim")).map(|()| ExitCode::SUCCESS);
     }
+    // Before a use of the test links is written down, and before minutes of simulation.
+    let missing = if args.live > 0.0 { missing_for_links() } else { Vec::new() };
+    if !missing.is_empty() {
+        return Err(Failure::runtime(ExperimentError::Missing(missing)));
+    }
     let families = families(args).map_err(Failure::input)?;
     let permit = if args.test { Some(written_down(args, &names)?) } else { None };
     let traces = Traces { folder: args.traces.clone() };
     let links = links(args, &families, permit.as_ref(), &traces).map_err(Failure::input)?;
+    let stop = stop_on_signals()?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let ground = Ground { algorithms, traces: &traces, stopped: &stopped };
     if let (true, Some(link)) = (args.plots, links.first()) {
-        return plots(args, *link, &names, algorithms, &traces);
+        return plots(args, *link, &names, &ground);
     }
     let fixtures: Vec<Fixture> = links
         .iter()
@@ -59,35 +67,51 @@ pub(crate) fn league(
         if played.is_multiple_of(CELLS_PER_LINE) {
             eprintln!("ccplane: {played} of {} runs", fixtures.len());
         }
-        true
+        !stop.load(Ordering::Relaxed)
     };
     let cells = play(&fixtures, algorithms, &traces, cores, &done).map_err(Failure::runtime)?;
+    if cells.len() < fixtures.len() {
+        eprintln!(
+            "ccplane: interrupted after {} of {} runs; nothing is kept of them",
+            cells.len(),
+            fixtures.len()
+        );
+        return Ok(ExitCode::from(SIGNALLED));
+    }
     let table = Table::new(&cells);
     let about = format!("{} links, {} runs; {}", links.len(), cells.len(), names.join(", "));
     write(args, &named.as_written(&page::html(&table, &about, &invoked.program)), &cells)?;
+    if !args.json {
+        // Kernel flows take long, and may fail.
+        let worst = named.as_written(&ccplane_league::worst(&table, &first, &invoked.program));
+        print(&shown(&table, &first, &worst))?;
+    }
     let agreement = match args.live > 0.0 {
-        true => Some(live(args, &links, &names, &cells, &Ground { algorithms, traces: &traces })?),
+        true => live(args, &links, &names, &cells, &ground)?,
         false => None,
     };
-    if args.json {
-        super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?;
-        return Ok(ExitCode::SUCCESS);
+    match args.json {
+        true => super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?,
+        false => {
+            let agreement = agreement.as_ref().map(Agreement::text).unwrap_or_default();
+            print(&format!("{agreement}\n{}\n", args.results.join("league.html").display()))?;
+        }
     }
-    let mut text = format!(
+    Ok(if stopped() { ExitCode::from(SIGNALLED) } else { ExitCode::SUCCESS })
+}
+
+/// The tables, and the worst links of the first algorithm where it has any.
+fn shown(table: &Table, first: &str, worst: &str) -> String {
+    let text = format!(
         "{}\n{}\n{}",
-        ccplane_league::table(&table),
-        ccplane_league::summary(&table),
-        ccplane_league::heat(&table)
+        ccplane_league::table(table),
+        ccplane_league::summary(table),
+        ccplane_league::heat(table)
     );
-    let worst = named.as_written(&ccplane_league::worst(&table, &first, &invoked.program));
-    if !worst.is_empty() {
-        text.push_str(&format!("\n{first}'s worst links\n{worst}"));
+    match worst.is_empty() {
+        true => text,
+        false => format!("{text}\n{first}'s worst links\n{worst}"),
     }
-    if let Some(agreement) = &agreement {
-        text.push_str(&agreement.text());
-    }
-    text.push_str(&format!("\n{}\n", args.results.join("league.html").display()));
-    print(&text).map(|()| ExitCode::SUCCESS)
 }
 
 /// The names that were asked for, all of them there. Without any: an outside crate's own, then those that come with ccplane.
@@ -147,22 +171,20 @@ fn links(
 }
 
 /// Runs one link as `ccplane run` does, and draws it.
-fn plots(
-    args: &LeagueArgs,
-    link: Link,
-    names: &[String],
-    algorithms: &[Arc<dyn Algorithm>],
-    traces: &Traces,
-) -> Result<ExitCode, Failure> {
+fn plots(args: &LeagueArgs, link: Link, names: &[String], ground: &Ground<'_>) -> Result<ExitCode, Failure> {
     let contenders: Vec<&str> = names.iter().map(String::as_str).collect();
-    let plan = link.plan(&contenders, "sim", algorithms, traces).map_err(Failure::input)?;
+    let plan = link.plan(&contenders, "sim", ground.algorithms, ground.traces).map_err(Failure::input)?;
     let name = link.to_string().replace('/', "-");
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let results = args.results.join(format!("{name}.jsonl"));
     let options = Options { results, force: true, command };
     let (mut agents, mut progress) = (NoAgents, Progress::stderr());
-    let ended = experiment::run(&plan, &options, algorithms, &mut agents, &|| false, &mut progress)
-        .map_err(Failure::runtime)?;
+    let ended =
+        experiment::run(&plan, &options, ground.algorithms, &mut agents, ground.stopped, &mut progress)
+            .map_err(Failure::runtime)?;
+    if ended.interrupted {
+        return Ok(ExitCode::from(SIGNALLED));
+    }
     let files = ccplane_report::experiment::write(&ended.results, &args.results, &name);
     let files = files.map_err(Failure::runtime)?;
     print(&format!("{}\n", files.html.display())).map(|()| ExitCode::SUCCESS)
@@ -203,20 +225,21 @@ struct Ranked<'a> {
     live: Option<&'a Agreement>,
 }
 
-/// The algorithms and traces that links are played with.
+/// The algorithms and traces that links are played with, and whether to give up.
 struct Ground<'a> {
     algorithms: &'a [Arc<dyn Algorithm>],
     traces: &'a Traces,
+    stopped: &'a dyn Fn() -> bool,
 }
 
-/// Repeats a share of the links in the kernel, evenly over the families.
+/// Repeats a share of the links in the kernel, evenly over the families, until a signal comes; `None` where no link was repeated.
 fn live(
     args: &LeagueArgs,
     links: &[Link],
     names: &[String],
     cells: &[Cell],
     ground: &Ground<'_>,
-) -> Result<Agreement, Failure> {
+) -> Result<Option<Agreement>, Failure> {
     let mut agents = OwnAgents::new(args.place.locate(None)?);
     let mut lines = fs::File::create(args.results.join("league-live.jsonl"))?;
     let mut kernel = Vec::new();
@@ -227,13 +250,24 @@ fn live(
             continue;
         }
         owed -= 1.0;
+        if (ground.stopped)() {
+            eprintln!("ccplane: interrupted; {link} and those after it were not repeated");
+            break;
+        }
         for cell in run_live(args, *link, names, ground, &mut agents)? {
             serde_json::to_writer(&mut lines, &cell).map_err(Failure::runtime)?;
             writeln!(lines)?;
             kernel.push(cell);
         }
     }
-    Ok(Agreement::new(&kernel, cells))
+    if kernel.is_empty() {
+        eprintln!(
+            "ccplane: no link was repeated with kernel flows: --live {} of {} links",
+            args.live,
+            links.len()
+        );
+    }
+    Ok((!kernel.is_empty()).then(|| Agreement::new(&kernel, cells)))
 }
 
 /// One link in the kernel, by all contenders; nothing where it can only be simulated, or one of them failed.
@@ -257,8 +291,11 @@ fn run_live(
     let results = directory.join("runs.jsonl");
     let options = Options { results, force: true, command: String::new() };
     let mut progress = Progress::stderr();
-    let ended = experiment::run(&plan, &options, ground.algorithms, agents, &|| false, &mut progress);
+    let ended = experiment::run(&plan, &options, ground.algorithms, agents, ground.stopped, &mut progress);
     let ended = ended.map_err(Failure::runtime)?;
+    if ended.interrupted {
+        return Ok(Vec::new());
+    }
     let cells = names.iter().filter_map(|name| {
         let scenario = plan.scenarios.first()?;
         let of = |run: &Run| match &run.outcome {

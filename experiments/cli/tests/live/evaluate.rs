@@ -9,7 +9,7 @@ use serde_json::Value;
 const CONFORMANCE_RUNS: usize = 4;
 
 /// A home with a name in the kernel of its own; none, which is said, where no link can be made.
-fn home(check: &str) -> Option<Home> {
+pub(crate) fn home(check: &str) -> Option<Home> {
     if ccplane_testing::lacks(check, ccplane_runner::missing_for_links().first()) {
         return None;
     }

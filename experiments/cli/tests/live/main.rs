@@ -8,6 +8,7 @@ mod common;
 mod evaluate;
 mod follow;
 mod kernel;
+mod league;
 mod learned;
 mod packets;
 mod quic;

@@ -51,6 +51,7 @@ fn model() -> Model {
             algorithm: "portfolio".into(),
             prefix: "192.0.2.0/24".into(),
             arm: "copa".into(),
+            why: "cubic was worth -30 %".into(),
             evidence: vec![ArmRecord { name: "vegas".into(), intervals: 5, worth: 0.25 }],
         }];
         model.take(sample);
