@@ -51,8 +51,9 @@
 //! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
 //!   after 6 round trips, then up to 8 s. A loss ends it. Two successes in a row lead back to DELAY; the second test follows the first success by 6
 //!   round trips, or 2 s.
-//! - **LOOK** (5): who joins a queue that never empties takes it for the path. On a loss in DELAY, once a second or less often, the flow
-//!   halves its window for two `srtt`s: where it hogs the link, that alone shows a smaller `min_us`, and the queue then counts.
+//! - **LOOK** (5): who joins a queue that never empties takes it for the path, and so does a flow whose own queue never does. On a loss in
+//!   DELAY, or while the gain is 0 in the last 5 s of 15 whose smallest RTT is above that of the 15 before, the flow halves its window for
+//!   two `srtt`s, once a second or less often: where it hogs the link, that alone shows a smaller `min_us`, and the queue then counts.
 //!
 //! # Registers that are not named so in a paper
 //! `hold`: the window to come back to. `bw_hold`: the rate before a suspicion. `boost`: the gain, in 1/1024. `pint`: round trips between
@@ -66,9 +67,7 @@
 //! returns to DELAY too often: 0.37 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated and on the
 //! kernel. A way back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two
 //! packets 10 to 20 % are lost. A cellular link that stops for seconds can leave the flow in competition with itself
-//! until a check succeeds. Some groups of more than eight flows of its own kind take each other for rivals. Where nothing
-//! is lost, delay mode never empties its own queue, so every 15 s some of that counts as path: alone on 24 Mb/s, 40 ms the round trip is
-//! 76 ms after nine minutes.
+//! until a check succeeds. Some groups of more than eight flows of its own kind take each other for rivals.
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
