@@ -7,12 +7,16 @@
 //! socket, keep nothing. Neither do learners, nor the thread that writes the decision log. Nothing that any of them
 //! executed would get more: the bounding set is empty and no_new_privs is set, before there is a second thread.
 
+mod server_user;
+
+pub use server_user::{Serves, server_user};
+
 use crate::confine::{Role, Threads, confine};
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::sys::prctl::set_keepcaps;
-use nix::unistd::{Uid, User, initgroups, setresgid, setresuid};
+use nix::unistd::{Uid, User, getresuid, initgroups, setresgid, setresuid};
 use std::ffi::CString;
 use tracing::{debug, warn};
 
@@ -106,6 +110,12 @@ pub fn become_user(name: &str, wanted: &[Capability]) -> Result<(), UserError> {
     };
     let failed = |source| UserError::System { user: name.to_owned(), source };
     let user = found.map_err(failed)?.ok_or_else(|| UserError::Unknown(name.to_owned()))?;
+    let now = getresuid().map_err(failed)?;
+    if user.uid.is_root() && [now.real, now.effective, now.saved].iter().all(|uid| uid.is_root()) {
+        // Nothing changes, so that a container without the capabilities to change it will do.
+        keep(wanted);
+        return Ok(());
+    }
     set_keepcaps(!wanted.is_empty()).map_err(failed)?;
     let groups_of = CString::new(user.name).map_err(|_| UserError::Unknown(name.to_owned()))?;
     initgroups(&groups_of, user.gid).map_err(failed)?;

@@ -111,8 +111,8 @@ fn read(folder: &Folder) -> Result<BTreeMap<String, u64>, RefusedSnapshot> {
     lines.map(|l| line(l).ok_or_else(|| RefusedSnapshot::Corrupt { path: path(), line: l.0 + 1 })).collect()
 }
 
-/// Returns the folder for state that outlives a start of the machine.
-fn default_state() -> Option<PathBuf> {
+/// Returns the folder for state of this user that outlives a start of the machine.
+pub fn default_state() -> Option<PathBuf> {
     if geteuid().is_root() {
         return Some(PathBuf::from(SERVICE_STATE));
     }

@@ -1,7 +1,8 @@
 //! Counted fuzzing on stable Rust: inputs are drawn from a corpus and changed; those that are taken in a new way join it.
 //!
 //! A target's corpus is a file of one input a line, in hexadecimal digits, below its crate's `tests/corpus`. `cargo test`
-//! replays it and draws [`PART`] inputs more from a fixed seed; `.ci/fuzz` asks for more by the variables below.
+//! replays it and draws [`PART`] inputs more from a fixed seed; `.ci/fuzz` asks for more by the variables below. Sequences have
+//! one, too: some bytes are a step.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -25,9 +26,12 @@ pub const KEEP: &str = "CCPLANE_FUZZ_KEEP";
 pub const PART: u64 = 20_000;
 /// Counts are appended each so many inputs, so that a run that is stopped has counted.
 const CHUNK: u64 = 1 << 20;
-/// Inputs of a corpus, at most, and those that are kept in its file.
+/// Inputs of a corpus while it is drawn from, at most.
 const MAX_CORPUS: usize = 512;
-const MAX_KEPT: usize = 48;
+/// Inputs that are kept in a corpus's file, at most.
+pub const MAX_KEPT: usize = 48;
+/// Bytes of a corpus's file, at most.
+pub const MAX_FILE_BYTES: usize = 128 << 10;
 /// The longest input that joins a corpus, bytes, unless a target sets another limit.
 const MAX_KEPT_BYTES: usize = 1024;
 /// Changes to one input, at most.
@@ -252,14 +256,21 @@ impl Fuzz {
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Saves the shortest of the found inputs.
+    /// Saves the shortest of the found inputs, as many as there is room for.
     fn keep(&self, found: &mut Vec<Vec<u8>>) {
-        found.sort_by_key(Vec::len);
-        found.truncate(MAX_KEPT);
+        found.retain(|input| !input.is_empty());
         found.sort();
         found.dedup();
-        let lines: String =
-            found.iter().filter(|i| !i.is_empty()).map(|input| to_hex(input) + "\n").collect();
+        found.sort_by_key(Vec::len);
+        found.truncate(MAX_KEPT);
+        let mut room = MAX_FILE_BYTES;
+        found.retain(|input| {
+            let left = room.checked_sub(2 * input.len() + 1);
+            room = left.unwrap_or(room);
+            left.is_some()
+        });
+        found.sort();
+        let lines: String = found.iter().map(|input| to_hex(input) + "\n").collect();
         let written = fs::create_dir_all(self.file.parent().expect("it is in a folder"));
         written
             .and_then(|()| fs::write(&self.file, lines))
@@ -311,6 +322,22 @@ mod tests {
         let target = || Fuzz::new("test", "/nonexistent");
         assert!(longest(target()) <= MAX_KEPT_BYTES + MAX_CHANGES as usize * (2 * MAX_KEPT_BYTES + 64));
         assert_eq!(longest(target().max_kept_bytes(1 << 16)), 1 << 16);
+    }
+
+    #[test]
+    fn a_corpus_keeps_the_shortest_inputs_that_it_has_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = |found: &mut Vec<Vec<u8>>| {
+            Fuzz::new("test", dir.path().to_str().unwrap()).keep(found);
+            let target = Fuzz::new("test", dir.path().to_str().unwrap());
+            assert!(fs::metadata(&target.file).unwrap().len() <= MAX_FILE_BYTES as u64);
+            target.corpus
+        };
+        assert_eq!(kept(&mut vec![vec![3], vec![], vec![1, 2], vec![3]]), [vec![1, 2], vec![3]]);
+        let many = |bytes: usize| (1..=64_u8).map(|n| vec![n; bytes + usize::from(n)]).collect::<Vec<_>>();
+        assert_eq!(kept(&mut many(0)), many(0)[..MAX_KEPT]);
+        let long = kept(&mut many(3000));
+        assert!(long.len() > 10 && long == many(3000)[..long.len()], "{}", long.len());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ccplane_testing::fuzz::{MAX_FILE_BYTES, MAX_KEPT};
 use ccplane_testing::{LOG, skipped, within_tries};
 use nix::unistd::{Uid, geteuid, seteuid};
 
@@ -203,7 +204,8 @@ fn sequences_are_fuzzed_by_name_only() {
     let asked = |names: &[&str]| {
         let mut fuzz = Command::new(root().join(".ci/fuzz"));
         // More than any has had.
-        let (passed, text) = run(fuzz.args(["--count", "1000000000000000"]).args(names).env("PATH", &path));
+        fuzz.args(["--count", "1000000000000000"]).args(names);
+        let (passed, text) = run(fuzz.env("PATH", &path).env("CI", ""));
         assert!(passed, "{text}");
         let tests = text.lines().take_while(|line| !line.starts_with("inputs of each"));
         tests.map(str::to_owned).collect::<Vec<_>>()
@@ -241,7 +243,7 @@ fn texts() -> Vec<(PathBuf, String)> {
 fn each_package_with_targets_of_random_bytes_is_fuzzed_for_a_time() {
     let cargo = "#!/bin/sh\nwhile [ \"$1\" != -p ]; do shift; done\necho \"package: $2\"\n";
     let (_bin, path) = stand_ins(&[("cargo", cargo), ("pkg-config", "#!/bin/sh\n")]);
-    let (passed, text) = run(Command::new(root().join(".ci/fuzz")).arg("1").env("PATH", &path));
+    let (passed, text) = run(Command::new(root().join(".ci/fuzz")).arg("1").env("PATH", &path).env("CI", ""));
     assert!(passed, "{text}");
     let fuzzed: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("package: ")).collect();
     let mut packages = BTreeSet::new();
@@ -257,44 +259,68 @@ fn each_package_with_targets_of_random_bytes_is_fuzzed_for_a_time() {
 
 /// A target finds its corpus by its name: where they differ it begins with none, and nobody notices.
 #[test]
-fn corpora_are_small_and_of_targets_that_are_counted() {
-    const MAX_INPUTS: usize = 48;
-    const MAX_BYTES: usize = 128 << 10;
+fn each_target_that_is_counted_has_a_small_corpus() {
     let script = fs::read_to_string(root().join(".ci/fuzz")).unwrap();
-    let is_listed = |line: &&str| line.split(' ').nth(1).is_some_and(|word| word.starts_with("ccplane-"));
-    let listed: BTreeSet<&str> =
-        script.lines().filter(is_listed).filter_map(|line| line.split(' ').next()).collect();
+    // Target and package, of each line of its list.
+    let of_line = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (target, package) = (words.next()?, words.next()?);
+        package.starts_with("ccplane-").then_some((target, package))
+    };
+    let listed: BTreeMap<String, String> = script.lines().filter_map(of_line).collect();
     let mut targets = BTreeSet::new();
     for (_, text) in texts() {
         let names = text.split("Fuzz::new(\"").skip(1).filter_map(|rest| rest.split('"').next());
         targets.extend(names.map(str::to_owned));
     }
-    assert!(targets.iter().map(String::as_str).eq(listed.iter().copied()), "{targets:?}, counted {listed:?}");
+    assert!(targets.iter().eq(listed.keys()), "{targets:?}, counted {listed:?}");
     let mut corpora = Vec::new();
     files(&root(), "hex", &mut corpora);
-    assert!(corpora.len() > 10, "{corpora:?}");
+    let mut missing = listed.clone();
     for file in corpora {
+        let shown = file.display();
         let name = file.file_stem().unwrap().to_str().unwrap();
+        let package = listed.get(name).unwrap_or_else(|| panic!("{shown}: no target has that name"));
+        let place = file.parent().unwrap();
+        assert!(place.ends_with("tests/corpus") && package_of(&file) == *package, "{shown}: of {package}");
         let text = fs::read_to_string(&file).unwrap();
         let (inputs, bytes) = (text.lines().count(), text.len());
-        assert!(targets.contains(name), "{}: no target has that name", file.display());
         assert!(
-            inputs <= MAX_INPUTS && bytes <= MAX_BYTES,
-            "{}: {inputs} inputs, {bytes} bytes",
-            file.display()
+            (1..=MAX_KEPT).contains(&inputs) && bytes <= MAX_FILE_BYTES,
+            "{shown}: {inputs}, {bytes} bytes"
         );
+        missing.remove(name);
     }
+    assert!(missing.is_empty(), "no corpus, .ci/fuzz --keep writes one: {:?}", missing.keys());
 }
 
 /// A skip that scrolls by among hours of output is not said.
 #[test]
 fn what_targets_skip_is_in_their_summaries() {
-    for target in ["checks", "attack", "nightly"] {
+    for target in ["checks", "attack", "nightly", "fuzz"] {
         let script = fs::read_to_string(root().join(".ci").join(target)).unwrap();
-        assert!(script.contains("\n.ci/summary \"$CCPLANE_TEST_LOG\" || "), "{target} sums up");
+        let sums_up = |line: &str| line.trim_start().starts_with(".ci/summary \"$CCPLANE_TEST_LOG\" || ");
+        assert!(script.lines().any(sums_up), "{target} sums up");
         for line in script.lines().filter(|line| line.contains("echo \"SKIPPED: ")) {
             assert!(line.contains("| tee -a \"$CCPLANE_TEST_LOG\""), "{target}: {line}");
         }
+    }
+}
+
+#[test]
+fn what_cannot_be_fuzzed_is_summed_up_at_the_end() {
+    let cargo = "#!/bin/sh\necho \"SKIPPED: a target: is said\" >>\"$CCPLANE_TEST_LOG\"\n";
+    for arguments in [&["1"][..], &["--count", "1000000000000000", "wire-v1"], &["--keep", "wire-v1"]] {
+        let (_bin, path) = stand_ins(&[("cargo", cargo), ("pkg-config", "#!/bin/sh\nexit 1\n")]);
+        let mut fuzz = Command::new(root().join(".ci/fuzz"));
+        let (passed, text) = run(fuzz.args(arguments).env("PATH", &path).env("CI", ""));
+        assert!(passed, "{text}");
+        let summary = text.split("Could not run here:\n").nth(1).unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            summary.contains("  ccplane-dpdk: no DPDK\n") && summary.contains("  a target: is said"),
+            "{text}"
+        );
+        assert!(summary.contains(" skips, 2 different ones\n"), "{text}");
     }
 }
 

@@ -18,7 +18,7 @@ use tracing::warn;
 const RECEIVED_PER_TURN: usize = 256;
 
 /// The microseconds for which the system polls the wire's device, if the endpoint polls too.
-const DEVICE_POLL_US: u32 = 50;
+pub const DEVICE_POLL_US: u32 = 50;
 
 /// Connections over one wire, for one thread.
 ///

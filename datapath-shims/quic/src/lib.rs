@@ -72,7 +72,7 @@ pub use config::{Config, MAX_CONNECTIONS, NO_ROOM, Tune};
 pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
 pub use controller::{BACKLOG_BYTES, Observer, QuicFlowState, WindowOnly};
 pub use driver::Control;
-pub use endpoint::Endpoint;
+pub use endpoint::{DEVICE_POLL_US, Endpoint};
 pub use forward::Forward;
 pub use packets::Packets;
 pub use quinn_proto::{self, ConnectError, ConnectionError, Dir, StreamEvent, StreamId};

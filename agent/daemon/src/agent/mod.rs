@@ -213,7 +213,8 @@ pub fn log_if_asked() {
     }
 }
 
-fn log_to_stderr(configured: &str) {
+/// Logs to standard error as `CCPLANE_LOG` says, or else by this filter.
+pub fn log_to_stderr(configured: &str) {
     let filter = std::env::var("CCPLANE_LOG").ok().and_then(|text| text.parse().ok());
     let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(configured));
     let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -5,7 +5,7 @@
 
 use super::newfile::NewFile;
 use super::refusal::Refused;
-use super::tree::{Amount, count};
+use super::tree::{self, Amount, count};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use std::fs::File;
 use std::io;
@@ -77,6 +77,14 @@ impl Folder {
     /// Whether files may be put into the folder.
     pub fn is_writable(&self) -> bool {
         self.quota.is_some()
+    }
+
+    /// Whether every user of this machine may read what is served, by the modes of files and folders beneath this one.
+    ///
+    /// # Errors
+    /// A folder cannot be read, or there are too many names to look at.
+    pub fn all_may_read(&self) -> io::Result<bool> {
+        tree::all_may_read(&self.root)
     }
 
     fn beneath(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -213,8 +221,9 @@ impl io::Write for PutFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
     use std::io::{Read as _, Write as _};
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn names(path: &Path) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(path)
@@ -316,6 +325,35 @@ mod tests {
         let folder = Folder::open(dir.path()).unwrap();
         assert_eq!(folder.create("file", 4).err(), Some(Refused::ReadOnly));
         assert!(Folder::open(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn all_may_read_where_each_served_file_and_folder_lets_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(path("in/below")).unwrap();
+        std::fs::create_dir(path(".hidden")).unwrap();
+        for name in ["file", "in/file", "in/below/file", ".hidden/file"] {
+            std::fs::write(path(name), "content").unwrap();
+        }
+        symlink("none", path("link")).unwrap();
+        let set =
+            |name: &str, mode| std::fs::set_permissions(path(name), Permissions::from_mode(mode)).unwrap();
+        for name in ["in", "in/below"] {
+            set(name, 0o711);
+        }
+        for name in ["file", "in/file", "in/below/file"] {
+            set(name, 0o604);
+        }
+        set(".hidden", 0o700);
+        let folder = Folder::open(dir.path()).unwrap();
+        assert!(folder.all_may_read().unwrap());
+        for (name, narrow, wide) in [("in/below/file", 0o660, 0o604), ("in/below", 0o770, 0o711)] {
+            set(name, narrow);
+            assert!(!folder.all_may_read().unwrap(), "{name}");
+            set(name, wide);
+            assert!(folder.all_may_read().unwrap(), "{name}");
+        }
     }
 
     #[test]

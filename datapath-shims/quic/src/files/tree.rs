@@ -1,4 +1,4 @@
-//! Counting the files beneath a folder.
+//! The files beneath a folder: how many, how large, and whether all may read them.
 
 use super::newfile::remove_abandoned;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Names counted beneath one writable folder, at most.
+/// Names looked at beneath one folder, at most.
 const MAX_ENTRIES: u64 = 1_000_000;
 
 /// The number and size of regular files beneath a folder.
@@ -21,7 +21,57 @@ pub(super) struct Amount {
 /// # Errors
 /// A folder cannot be read, or there are more than [`MAX_ENTRIES`].
 pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
-    let (mut amount, mut entries) = (Amount::default(), 0);
+    let mut amount = Amount::default();
+    each(root, |folder, name| {
+        remove_abandoned(folder, name);
+        let Ok(stat) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Next::Over };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Next::Into,
+            FileType::RegularFile => {
+                amount.files += 1;
+                amount.bytes = amount.bytes.saturating_add(stat.st_size.cast_unsigned());
+            }
+            _ => {}
+        }
+        Next::Over
+    })?;
+    Ok(amount)
+}
+
+/// Whether every user may read each file beneath `root` that is served, by the modes there. It follows no symbolic link.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn all_may_read(root: &OwnedFd) -> io::Result<bool> {
+    const READ: u32 = 0o4;
+    const PASS: u32 = 0o1;
+    let mut readable = true;
+    each(root, |folder, name| {
+        if name.starts_with('.') {
+            return Next::Over;
+        }
+        let Ok(stat) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Next::Over };
+        let (wanted, next) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (PASS, Next::Into),
+            FileType::RegularFile => (READ, Next::Over),
+            _ => return Next::Over,
+        };
+        readable = stat.st_mode & wanted != 0;
+        if readable { next } else { Next::End }
+    })?;
+    Ok(readable)
+}
+
+/// The step after an entry.
+enum Next {
+    Into,
+    Over,
+    End,
+}
+
+/// Visits the names beneath `root`, folder by folder, and follows no symbolic link.
+fn each(root: &OwnedFd, mut visit: impl FnMut(&OwnedFd, &str) -> Next) -> io::Result<()> {
+    let mut entries = 0;
     let mut folders = vec![PathBuf::from(".")];
     while let Some(path) = folders.pop() {
         let folder = match open_folder(root, &path) {
@@ -39,19 +89,14 @@ pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
             if name == "." || name == ".." {
                 continue;
             }
-            remove_abandoned(&folder, name);
-            let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => folders.push(path.join(name)),
-                FileType::RegularFile => {
-                    amount.files += 1;
-                    amount.bytes = amount.bytes.saturating_add(stat.st_size.cast_unsigned());
-                }
-                _ => {}
+            match visit(&folder, name) {
+                Next::Into => folders.push(path.join(name)),
+                Next::Over => {}
+                Next::End => return Ok(()),
             }
         }
     }
-    Ok(amount)
+    Ok(())
 }
 
 fn open_folder(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {

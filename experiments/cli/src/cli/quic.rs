@@ -209,7 +209,9 @@ pub(crate) struct QuicServeArgs {
     pub(crate) key: Option<PathBuf>,
 
     /// Be this user, by name or number, as soon as the address is taken and certificate, key and token are read: files are
-    /// served, put and kept as that user may. Needs root.
+    /// served, put and kept as that user may. Needs root. Without it a server that root starts becomes the owner of FOLDER; of a folder
+    /// of root's it becomes `nobody` where it only reads and everybody may read what is served. Where that would not do it stays root and
+    /// says why; `root` keeps root without a word.
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
 }

@@ -11,7 +11,7 @@ use ccplane_quic::{Config, Control, Dir, Endpoint, Event, StreamEvent, Tune, Udp
 use ccplane_testing::{attack_scale, skipped};
 use nix::unistd::{Uid, User};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -228,6 +228,126 @@ fn a_server_serves_as_the_user_that_it_is_told_to_be() {
     let other = as_nobody(|| as_user("root").output().unwrap());
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("cannot become user root, which only root can"), "{}", stderr(&other));
+}
+
+/// Words of the line that says that a server stays root.
+const STAYS_ROOT: &str = "the server stays root";
+
+/// Two users to become: one who may own a folder, and `nobody`.
+fn owner_and_nobody() -> Option<[User; 2]> {
+    let owner = User::from_uid(Uid::from_raw(1)).unwrap()?;
+    let nobody = User::from_name("nobody").unwrap()?;
+    Uid::effective().is_root().then_some([owner, nobody])
+}
+
+/// A home that others may pass through, with a folder and a file that they may read.
+fn open_home() -> Home {
+    let home = Home::new("");
+    content(&home.path("served/file"), 10_000);
+    for (path, mode) in [("", 0o711), ("served", 0o755), ("served/file", 0o644)] {
+        fs::set_permissions(home.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    home
+}
+
+/// The user of a server's threads, which is the same for all.
+fn user_of(serve: &Serve) -> u32 {
+    let threads = taken::threads(serve.child.id());
+    let mut users: Vec<_> = threads.iter().map(|thread| taken::field(thread, "Uid")).collect();
+    users.dedup();
+    let [one] = &users[..] else { panic!("{users:?}") };
+    let uid = one.split_whitespace().next().unwrap();
+    assert_eq!(*one, [uid; 4].join("\t"));
+    uid.parse().unwrap()
+}
+
+/// Ends a server; returns what it said on standard error.
+fn last_words(mut serve: Serve) -> String {
+    let mut pipe = serve.child.stderr.take().unwrap();
+    assert_eq!(serve.interrupt(), Some(0));
+    let mut said = String::new();
+    pipe.read_to_string(&mut said).unwrap();
+    said
+}
+
+/// Asserts that it says once that it stays root, and why.
+#[track_caller]
+fn stays_root(serve: Serve, why: &str) {
+    assert_eq!(user_of(&serve), 0, "{why}");
+    taken::assert_confined(serve.child.id(), 0);
+    let said = last_words(serve);
+    assert!(said.lines().count() == 1 && said.contains(STAYS_ROOT) && said.contains(why), "{why}: {said}");
+}
+
+#[test]
+fn a_server_that_root_starts_takes_a_user_with_fewer_rights() {
+    let Some([owner, nobody]) = owner_and_nobody() else {
+        return skipped(
+            "the user that a server of root's takes",
+            "needs root, `nobody` and a user with the number 1",
+        );
+    };
+    let home = open_home();
+    let start = |more: &[&str]| Serve::start(&home, &[&["--algorithm", "reno"], more].concat());
+    let own = |path: &str, uid: u32| chown(home.path(path), Some(uid), None).unwrap();
+    let became = |user: &User, more: &[&str]| {
+        let serve = start(more);
+        assert_eq!(user_of(&serve), user.uid.as_raw(), "{more:?}");
+        taken::assert_confined(serve.child.id(), 0);
+        let got = serve.client(&home, "get", &["file", "-o", "-"]);
+        assert!(got.status.success() && got.stdout.len() == 10_000, "{more:?}: {}", stderr(&got));
+        let said = last_words(serve);
+        assert!(said.is_empty(), "{more:?}: {said}");
+    };
+    // Root's folder, which all may read.
+    became(&nobody, &[]);
+    became(&User::from_uid(Uid::from_raw(0)).unwrap().unwrap(), &["--user", "root"]);
+    let token = home.path("token").to_str().unwrap().to_owned();
+    let writes = ["--writable", "--token", &token];
+    stays_root(start(&writes), "clients may write to");
+    // A file that only root may read.
+    content(&home.path("served/secret"), 10);
+    fs::set_permissions(home.path("served/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    stays_root(start(&[]), "cannot read all of");
+    // Another's folder, with a key that only root may read: it is read before.
+    own("served", owner.uid.as_raw());
+    became(&owner, &[]);
+    became(&owner, &writes);
+    let serve = start(&writes);
+    let file = home.path("served/file");
+    let put = serve.client(&home, "put", &[file.to_str().unwrap(), "--as", "new", "--token", &token]);
+    assert!(put.status.success(), "{}", stderr(&put));
+    assert_eq!(fs::metadata(home.path("served/new")).unwrap().uid(), owner.uid.as_raw());
+    drop(serve);
+    // A place that the owner may not write to, and one that is not reached.
+    let trace = home.path("trace.qlog");
+    stays_root(start(&["--qlog", trace.to_str().unwrap()]), "trace.qlog does not belong to user");
+    fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o700)).unwrap();
+    stays_root(start(&[]), "cannot read all of");
+}
+
+/// An agent of root's hears no other user's datapath.
+#[test]
+fn a_server_that_the_machines_agent_steers_keeps_the_agents_user() {
+    let Some([owner, _]) = owner_and_nobody() else {
+        return skipped(
+            "the user of a server that an agent steers",
+            "needs root, `nobody` and a user with the number 1",
+        );
+    };
+    for flags in [&[] as &[&str], &["--agent"]] {
+        let home = Home::new("default_algorithm = \"reno\"\n");
+        fs::create_dir(home.path("served")).unwrap();
+        chown(home.path("served"), Some(owner.uid.as_raw()), None).unwrap();
+        let _agent = home.agent();
+        // The agent runs in it already; the next one would not trust it.
+        fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o711)).unwrap();
+        let serve = Serve::start(&home, flags);
+        wait_for("the agent has the datapath", || {
+            home.json(&["status"])["datapaths"].to_string().contains("quic").then_some(())
+        });
+        stays_root(serve, "does not belong to user");
+    }
 }
 
 /// In a network namespace of its own, where nobody else has the default port.

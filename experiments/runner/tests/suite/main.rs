@@ -3,5 +3,6 @@
 
 mod frozen;
 mod fuzz;
+mod limits;
 mod simulated;
 mod traffic;

@@ -11,6 +11,7 @@ pub(in crate::commands) mod wire;
 
 use super::shown;
 use crate::cli::QuicCommand;
+use ccplane_agent::agent::{log_if_asked, log_to_stderr};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_quic::files::{FilesError, TokenError};
@@ -29,6 +30,8 @@ use std::time::Duration;
 
 /// Longest turn before a command looks whether it was interrupted.
 const NAP: Duration = Duration::from_millis(50);
+/// The filter of a server's log unless `CCPLANE_LOG` has one: the rights that it could not give up.
+const SERVER_LOG: &str = "off,ccplane_agent::privileges=warn";
 /// The exit code of a process that a second signal stops.
 const SIGNALLED: i32 = 130;
 
@@ -90,7 +93,10 @@ impl fmt::Display for Why<'_> {
 }
 
 pub(crate) fn quic(command: &QuicCommand, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
-    ccplane_agent::agent::log_if_asked();
+    match command {
+        QuicCommand::Serve(_) => log_to_stderr(SERVER_LOG),
+        QuicCommand::Get(_) | QuicCommand::Put(_) => log_if_asked(),
+    }
     match command {
         QuicCommand::Serve(args) => serve::serve(args, algorithms),
         QuicCommand::Get(args) => client::get(args, algorithms),

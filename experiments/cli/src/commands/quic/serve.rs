@@ -9,11 +9,12 @@ use crate::commands::{print, print_json, shown};
 use ccplane_agent::confine::{Role, Threads};
 use ccplane_agent::control::LearnerRecord;
 use ccplane_agent::failure::Failure;
-use ccplane_agent::privileges::{self, Powers};
+use ccplane_agent::privileges::{self, Powers, Serves};
 use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Folder, PROTOCOL, Quota, Served, Server, Token, Writers};
 use ccplane_quic::tls::{self, Identity};
-use ccplane_quic::{Config, Endpoint, Wire};
+use ccplane_quic::{Config, DEVICE_POLL_US, Endpoint, Wire};
+use ccplane_wait::Mode;
 use serde::Serialize;
 use std::io::{self, Write, stderr};
 use std::net::SocketAddr;
@@ -71,16 +72,21 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     };
     let tls = tls.map_err(Failure::input)?;
     let around = Environment::read(&args.steering, algorithms)?;
+    let user = user(args, &around)?;
     let powers = powers(&args.steering);
     if wire::is_port(&args.steering) {
         // Libraries of a port start threads, which have what this one has then.
-        let to_change = if args.user.is_some() { privileges::TO_CHANGE_USER } else { privileges::NOTHING };
+        let to_change = if user.is_some() { privileges::TO_CHANGE_USER } else { privileges::NOTHING };
         privileges::keep(&[powers.capabilities, to_change].concat());
     }
-    let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen, args.busy_poll)?;
+    let (mut wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen, args.busy_poll)?;
+    if args.wake.mode() != Mode::Sleep {
+        // Another user may not ask for it.
+        wire.poll_device(DEVICE_POLL_US);
+    }
     let address = wire.local_addr();
     let stop = interrupted()?;
-    if let Some(name) = &args.user {
+    if let Some(name) = &user {
         privileges::become_user(name, powers.capabilities).map_err(Failure::input)?;
     }
     let folder =
@@ -128,6 +134,22 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let learners = steering.learners();
     steering.stop()?;
     said.learned(learners, args.steering.json)
+}
+
+/// The user to become: the one that was named, or else one with fewer rights than root, where the server can do with these.
+fn user(args: &QuicServeArgs, around: &Environment) -> Result<Option<String>, Failure> {
+    if args.user.is_some() {
+        return Ok(args.user.clone());
+    }
+    let serves = Serves {
+        folder: &args.folder,
+        is_writable: args.writable,
+        elsewhere: around.opened_at_start(&args.steering, learns(args))?,
+        needs_root: args.follow_cores.then_some("--follow-cores"),
+    };
+    let all_may_read =
+        || Folder::open(&args.folder).and_then(|folder| folder.all_may_read()).unwrap_or(false);
+    Ok(privileges::server_user(&serves, all_may_read))
 }
 
 /// The capabilities and system calls that the server keeps once its wire, its folder and its agent are there.

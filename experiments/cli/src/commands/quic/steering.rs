@@ -12,18 +12,20 @@ use ccplane_agent::failure::Failure;
 use ccplane_agent::learning::resume;
 use ccplane_agent::owned::Folder;
 use ccplane_agent::place::Located;
-use ccplane_agent::sequences::Admissions;
+use ccplane_agent::sequences::{Admissions, default_state};
 use ccplane_alg::Algorithm;
 use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::{Control, Packets};
 use ccplane_snapshot::Hash;
 use std::io::{Write, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// The name of these flows' datapath in the agent's list.
 const NAME: &str = "ccplane-quic";
+/// The algorithm for which the command binds a socket in the run directory.
+const PORTUS: &str = "portus";
 
 /// Whether its flows' policies are learned, as the flags say.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,40 @@ impl Environment {
         let agent_runs = args.algorithm.is_none() && matches!(asked(), Ok(Response::Version(_)));
         Ok(Environment { located, agent_runs })
     }
+
+    /// Whether flows are left to the machine's agent.
+    fn leaves_to_machine(&self, args: &QuicSteering, learns: LearnsAs<'_>) -> bool {
+        args.agent || (matches!(learns, LearnsAs::No) && self.agent_runs)
+    }
+
+    /// The files, folders and sockets that [`EngineWithAgent::start`] opens.
+    pub(super) fn opened_at_start(
+        &self,
+        args: &QuicSteering,
+        learns: LearnsAs<'_>,
+    ) -> Result<Vec<PathBuf>, Failure> {
+        let learn = &self.located.config.learn;
+        let mut opened: Vec<PathBuf> = args.qlog.iter().cloned().collect();
+        if !matches!(learns, LearnsAs::No) {
+            opened.extend(learn.decision_log.clone());
+        }
+        if let LearnsAs::Keeps { path, .. } = learns {
+            opened.push(path.to_owned());
+            if learn.require_signed {
+                opened.extend(learn.state.clone().or_else(default_state));
+            }
+        }
+        if self.leaves_to_machine(args, learns) {
+            // An agent hears its own user and root only.
+            opened.push(self.located.datapath_socket()?);
+        } else if args.algorithm.as_deref().unwrap_or(&self.located.config.default_algorithm) == PORTUS {
+            match &self.located.config.portus.own {
+                Some(folder) => opened.push(folder.clone()),
+                None => opened.push(self.located.run_dir()?.to_owned()),
+            }
+        }
+        Ok(opened)
+    }
 }
 
 impl EngineWithAgent {
@@ -86,10 +122,11 @@ impl EngineWithAgent {
         args: &QuicSteering,
         learns: LearnsAs<'_>,
         algorithms: &[Arc<dyn Algorithm>],
-        Environment { located, agent_runs }: Environment,
+        around: Environment,
     ) -> Result<EngineWithAgent, Failure> {
         let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
-        let to_machine = args.agent || (matches!(learns, LearnsAs::No) && agent_runs);
+        let to_machine = around.leaves_to_machine(args, learns);
+        let Environment { located, agent_runs } = around;
         let name = match &args.algorithm {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
