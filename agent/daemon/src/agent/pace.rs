@@ -165,6 +165,11 @@ impl Pace {
         Pace { wake, keep_cores_awake, follow_cores, poll_interval, cores: Vec::new(), class: Class::Fair }
     }
 
+    /// The same, with idle cores kept awake.
+    pub(super) fn awake(self) -> Pace {
+        Pace { keep_cores_awake: true, ..self }
+    }
+
     /// The same on these cores.
     pub(super) fn on(self, cores: Vec<usize>) -> Pace {
         Pace { cores, ..self }

@@ -720,6 +720,30 @@ mod tests {
         worker.join().unwrap();
     }
 
+    /// The latency that the machine's idle cores may have now, microseconds.
+    fn idle_latency_us() -> io::Result<i32> {
+        let mut bytes = [0; size_of::<i32>()];
+        io::Read::read_exact(&mut std::fs::File::open(ccplane_wait::CPU_DMA_LATENCY)?, &mut bytes)?;
+        Ok(i32::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn idle_cores_are_kept_awake_while_a_loop_has_events() {
+        let test = "idle cores that a loop keeps awake";
+        let Some(before_us) = ccplane_testing::found(test, idle_latency_us()) else { return };
+        if before_us == 0 {
+            return ccplane_testing::skipped(test, "another process keeps them awake");
+        }
+        let idle = Idle::default();
+        let worker = started(&idle, Pace::plain(Wake::Sleep, POLL).awake()).map_err(|_| "no loop").unwrap();
+        ccplane_testing::wait_until("cores are kept awake", || {
+            idle.queue.store(1, Relaxed);
+            idle_latency_us().unwrap() == 0
+        });
+        ccplane_testing::wait_until("cores may halt again", || idle_latency_us().unwrap() > 0);
+        worker.join().unwrap();
+    }
+
     #[test]
     fn a_loop_keeps_to_its_cores() {
         let before = affinity::cores().unwrap();
