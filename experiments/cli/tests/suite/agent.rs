@@ -419,6 +419,16 @@ fn loops_keep_to_the_cores_of_the_configuration() {
         let line = text.lines().find(|line| line.starts_with("peers")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["peers", wake, &core.to_string()], "{text}");
     }
+    let core = *ccplane_wait::affinity::cores().unwrap().last().unwrap();
+    let home = Home::new("");
+    fs::write(home.path("host.cores"), format!("[{core}]\n")).unwrap();
+    home.configure(&format!(
+        "datapath.ebpf.mode = \"off\"\nagent.cores_file = {:?}\n",
+        home.path("host.cores")
+    ));
+    let agent = home.agent();
+    assert_eq!(home.json(&["status"])["loops"][0]["cores"], serde_json::json!([core]));
+    drop(agent);
     let home = Home::new("agent.cores = [1023]");
     let refused = home.run(&["agent"]);
     assert_eq!(refused.status.code(), Some(2));

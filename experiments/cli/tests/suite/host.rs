@@ -38,9 +38,11 @@ fn changes_are_made_and_taken_back() {
         values
         $set --apply net/here/mtu=1400 net/here/gro_flush_timeout=20000 net/here/rx-0/rps_cpus=0 net/here/offload/gro=on
         values
-        $ccplane host undo --journal $journal
+        echo '[0]' >$journal/host.cores
+        $ccplane host undo --journal $journal | sed s:$journal/::
         values
         $ccplane host undo --journal $journal
+        ls $journal
     "#;
     let Some(said) = said("changes_are_made_and_taken_back", SCRIPT) else { return };
     let off = "generic-receive-offload: off\n";
@@ -52,7 +54,8 @@ fn changes_are_made_and_taken_back() {
          net/here/rx-0/rps_cpus: 0, was \nnet/here/offload/gro: on, was off\n\
          1400\n20000\n1\ngeneric-receive-offload: on\n\
          net/here/offload/gro: off again\nnet/here/rx-0/rps_cpus:  again\n\
-         net/here/gro_flush_timeout: 0 again\nnet/here/mtu: 1500 again\n{before}nothing to take back\n"
+         net/here/gro_flush_timeout: 0 again\nnet/here/mtu: 1500 again\nhost.cores: removed\n{before}\
+         nothing to take back\n"
     );
     assert_eq!(said, expected);
 }
