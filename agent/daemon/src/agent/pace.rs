@@ -87,6 +87,11 @@ impl Pace {
         self.follow_cores && self.wake != Wake::Dispatch
     }
 
+    /// Whether the loop polls after each event, so that it would keep whoever raises events from running on its core.
+    pub(super) fn polls(&self) -> bool {
+        matches!(self.wake, Wake::Spin { .. } | Wake::Busy)
+    }
+
     /// The longest sleep of a loop.
     pub(super) fn poll_interval(&self) -> Duration {
         self.poll_interval

@@ -379,7 +379,7 @@ impl Loop {
             std::thread::sleep(timeout);
         }
         if let (Some(follower), Some(waker)) = (&mut self.follower, self.source.waker_core()) {
-            match follower.observe(waker, false) {
+            match follower.observe(waker, self.pace.polls()) {
                 Ok(None) => {}
                 Ok(Some(core)) => debug!(core, "the loop follows its datapath"),
                 Err(error) => warn!(%error, "follow a datapath"),

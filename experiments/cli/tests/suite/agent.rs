@@ -374,14 +374,13 @@ fn every_way_to_wait_serves_and_stops() {
 /// The scheduling policy of the agent's thread whose name begins so (proc(5), the 41st field of its stat).
 fn policy(agent: &Agent, thread: &str) -> Option<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
-    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    let mut stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
     // The name, in parentheses, is the second field.
-    let mut named = stats.filter_map(|stat| {
+    stats.find_map(|stat| {
         let (before, fields) = stat.rsplit_once(") ")?;
         let (_, name) = before.split_once('(')?;
         name.starts_with(thread).then(|| fields.split(' ').nth(38).unwrap().to_owned())
-    });
-    named.next()
+    })
 }
 
 #[test]
