@@ -6,6 +6,15 @@ use crate::step::Step;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
+/// The time for which `spin` polls where none is given, microseconds.
+const SPIN_US: u32 = 50;
+/// The longest time for which `spin` may poll, microseconds.
+const MAX_SPIN_US: u32 = 1_000_000;
+/// Share of a core that `auto` may poll where none is given, percent.
+const CPU_PERCENT: u8 = 10;
+/// All of a core, percent.
+const WHOLE_CORE_PERCENT: u8 = 100;
+
 /// A way to wait, by its name in configurations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,6 +52,22 @@ pub enum Wake {
 pub struct ModeError {
     /// The text.
     pub found: String,
+}
+
+/// A text is no way to wait.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WakeError {
+    #[error(transparent)]
+    Mode(#[from] ModeError),
+    /// The time to poll is no number, or out of range.
+    #[error("spin takes 1 to {MAX_SPIN_US} microseconds")]
+    SpinUs,
+    /// The share of a core is no number, or out of range.
+    #[error("auto takes 1 to {WHOLE_CORE_PERCENT} percent of a core")]
+    CpuPercent,
+    /// The way has no figure.
+    #[error("{} takes no figure", .0.name())]
+    Figure(Mode),
 }
 
 impl FromStr for Mode {
@@ -101,6 +126,27 @@ impl Wake {
             Wake::Busy => Mode::Busy,
             Wake::Dispatch => Mode::Dispatch,
             Wake::Auto { .. } => Mode::Auto,
+        }
+    }
+}
+
+/// A mode's name, behind which `spin` may have its microseconds and `auto` its percentage: `spin:20`, `auto:5`.
+impl FromStr for Wake {
+    type Err = WakeError;
+
+    fn from_str(text: &str) -> Result<Wake, WakeError> {
+        let (name, figure) = text.split_once(':').map_or((text, None), |(name, figure)| (name, Some(figure)));
+        match (name.parse::<Mode>()?, figure) {
+            (mode, None) => Ok(mode.with(SPIN_US, CPU_PERCENT)),
+            (Mode::Spin, Some(figure)) => match figure.parse() {
+                Ok(us @ 1..=MAX_SPIN_US) => Ok(Wake::Spin { us }),
+                _ => Err(WakeError::SpinUs),
+            },
+            (Mode::Auto, Some(figure)) => match figure.parse() {
+                Ok(cpu_percent @ 1..=WHOLE_CORE_PERCENT) => Ok(Wake::Auto { cpu_percent }),
+                _ => Err(WakeError::CpuPercent),
+            },
+            (mode @ (Mode::Sleep | Mode::Busy | Mode::Dispatch), Some(_)) => Err(WakeError::Figure(mode)),
         }
     }
 }
@@ -214,6 +260,33 @@ mod tests {
             assert_eq!(mode.name().parse(), Ok(mode));
         }
         assert_eq!("often".parse::<Mode>(), Err(ModeError { found: "often".to_owned() }));
+    }
+
+    #[test]
+    fn ways_are_read_with_their_figures() {
+        for (text, wake) in [
+            ("sleep", Wake::Sleep),
+            ("spin", Wake::Spin { us: SPIN_US }),
+            ("spin:1", Wake::Spin { us: 1 }),
+            ("spin:1000000", Wake::Spin { us: MAX_SPIN_US }),
+            ("busy", Wake::Busy),
+            ("dispatch", Wake::Dispatch),
+            ("auto", Wake::Auto { cpu_percent: CPU_PERCENT }),
+            ("auto:100", Wake::Auto { cpu_percent: WHOLE_CORE_PERCENT }),
+        ] {
+            assert_eq!(text.parse(), Ok(wake), "{text}");
+        }
+        for (text, error) in [
+            ("spin:0", WakeError::SpinUs),
+            ("spin:1000001", WakeError::SpinUs),
+            ("spin:", WakeError::SpinUs),
+            ("auto:0", WakeError::CpuPercent),
+            ("auto:101", WakeError::CpuPercent),
+            ("busy:1", WakeError::Figure(Mode::Busy)),
+            ("often:1", WakeError::Mode(ModeError { found: "often".to_owned() })),
+        ] {
+            assert_eq!(text.parse::<Wake>(), Err(error), "{text}");
+        }
     }
 
     #[test]

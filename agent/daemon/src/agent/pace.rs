@@ -87,6 +87,11 @@ impl Pace {
         self.follow_cores && self.wake != Wake::Dispatch
     }
 
+    /// Whether the loop polls after each event, so that it would keep whoever raises events from running on its core.
+    pub(super) fn polls(&self) -> bool {
+        matches!(self.wake, Wake::Spin { .. } | Wake::Busy)
+    }
+
     /// The longest sleep of a loop.
     pub(super) fn poll_interval(&self) -> Duration {
         self.poll_interval
@@ -163,6 +168,11 @@ impl Pace {
     pub(super) fn plain(wake: Wake, poll_interval: Duration) -> Pace {
         let (keep_cores_awake, follow_cores) = (false, false);
         Pace { wake, keep_cores_awake, follow_cores, poll_interval, cores: Vec::new(), class: Class::Fair }
+    }
+
+    /// The same, with idle cores kept awake.
+    pub(super) fn awake(self) -> Pace {
+        Pace { keep_cores_awake: true, ..self }
     }
 
     /// The same on these cores.

@@ -379,7 +379,7 @@ impl Loop {
             std::thread::sleep(timeout);
         }
         if let (Some(follower), Some(waker)) = (&mut self.follower, self.source.waker_core()) {
-            match follower.observe(waker, false) {
+            match follower.observe(waker, self.pace.polls()) {
                 Ok(None) => {}
                 Ok(Some(core)) => debug!(core, "the loop follows its datapath"),
                 Err(error) => warn!(%error, "follow a datapath"),
@@ -717,6 +717,30 @@ mod tests {
         // Asked to end, it has to be called: the next sleep would be a long one.
         worker.stop(Ending::HandOver);
         idle.queue.store(1, Relaxed);
+        worker.join().unwrap();
+    }
+
+    /// The latency that the machine's idle cores may have now, microseconds.
+    fn idle_latency_us() -> io::Result<i32> {
+        let mut bytes = [0; size_of::<i32>()];
+        io::Read::read_exact(&mut std::fs::File::open(ccplane_wait::CPU_DMA_LATENCY)?, &mut bytes)?;
+        Ok(i32::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn idle_cores_are_kept_awake_while_a_loop_has_events() {
+        let test = "idle cores that a loop keeps awake";
+        let Some(before_us) = ccplane_testing::found(test, idle_latency_us()) else { return };
+        if before_us == 0 {
+            return ccplane_testing::skipped(test, "another process keeps them awake");
+        }
+        let idle = Idle::default();
+        let worker = started(&idle, Pace::plain(Wake::Sleep, POLL).awake()).map_err(|_| "no loop").unwrap();
+        ccplane_testing::wait_until("cores are kept awake", || {
+            idle.queue.store(1, Relaxed);
+            idle_latency_us().unwrap() == 0
+        });
+        ccplane_testing::wait_until("cores may halt again", || idle_latency_us().unwrap() > 0);
         worker.join().unwrap();
     }
 

@@ -33,6 +33,10 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// The bound of a configuration file.
 const CONFIGURATION: Bound = Bound { what: "a configuration", bytes: 1 << 20 };
 
+/// The bound of a file of cores: as many as there can be, each with a separator.
+const CORES_FILE: Bound = Bound { what: "a list of cores", bytes: 6 * (Cores::MAX + 1) };
+const CORES_FIELD: &str = "agent.cores_file";
+
 /// The version of the configuration's format that this agent reads.
 pub const VERSION: u64 = 1;
 
@@ -107,6 +111,8 @@ pub struct Agent {
     pub wake_cpu_percent: Bounded<1, 100>,
     pub dispatch_fifo: bool,
     pub cores: Cores,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores_file: Option<PathBuf>,
     pub keep_cores_awake: bool,
     pub follow_cores: bool,
     pub poll_interval_ms: Bounded<1, 1000>,
@@ -121,6 +127,7 @@ impl Default for Agent {
             wake_cpu_percent: const { Bounded::new(10) },
             dispatch_fifo: false,
             cores: Cores::default(),
+            cores_file: None,
             keep_cores_awake: false,
             follow_cores: false,
             poll_interval_ms: const { Bounded::new(20) },
@@ -129,9 +136,21 @@ impl Default for Agent {
 }
 
 impl Agent {
+    /// Takes the cores from the file that is named, where there is one.
+    fn read_cores(&mut self) -> Result<(), Problem> {
+        let Some(file) = self.cores_file.as_deref().filter(|file| file.exists()) else { return Ok(()) };
+        let text = ccplane_files::read_text(file, CORES_FILE);
+        let text = text.map_err(|error| Problem::new(CORES_FIELD, error))?;
+        let refused =
+            |error: serde_json::Error| Problem::new(CORES_FIELD, format_args!("{}: {error}", file.display()));
+        self.cores = serde_json::from_str(&text).map_err(refused)?;
+        Ok(())
+    }
+
     /// Checks that the process may run on the cores that the loops are to keep to.
     fn check_cores(&self) -> Result<(), Problem> {
-        let field = "agent.cores";
+        let from_file = self.cores_file.as_deref().is_some_and(Path::exists);
+        let field = if from_file { CORES_FIELD } else { "agent.cores" };
         let allowed = affinity::cores().map_err(|error| Problem::new(field, error))?;
         match self.cores.get().iter().find(|core| !allowed.contains(core)) {
             None => Ok(()),
@@ -583,7 +602,10 @@ impl Config {
         let advice = "run the agent of the file's version, or write the file anew from `ccplaned --print-default-config`";
         ccplane_files::document::take_version(&mut document, VERSION, advice).map_err(refuse)?;
         let placed = |problem| refuse(ccplane_files::document::locate(&document, problem));
-        let config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
+        let mut config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
+        if algorithms.is_some() {
+            config.agent.read_cores().map_err(placed)?;
+        }
         config.check(algorithms).map_err(placed)?;
         Ok(config)
     }

@@ -17,6 +17,7 @@ fn the_printed_defaults_are_the_defaults() {
 fn every_key_is_printed_with_its_documentation() {
     let mut config = Config::default();
     config.control.socket = Some("/run/ccplane/control.sock".into());
+    config.agent.cores_file = Some("/var/lib/ccplane/host.cores".into());
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
     config.datapath.unix.wake = Some(Mode::Sleep);
     config.datapath.unix.spin_us = Some(Bounded::new(50));
@@ -211,6 +212,30 @@ fn cores_concern_the_agent_alone() {
     assert_eq!(parse(&text).unwrap().agent.cores.get(), [first]);
     let elsewhere = "[agent]\ncores = [1023]";
     assert!(Config::parse(Path::new("agent.toml"), elsewhere, None).is_ok());
+}
+
+#[test]
+fn cores_come_from_a_file_where_it_exists() {
+    let (folder, first) = (tempfile::tempdir().unwrap(), affinity::cores().unwrap()[0]);
+    let file = folder.path().join("host.cores");
+    let text = format!("[agent]\ncores = [{first}]\ncores_file = {file:?}");
+    assert_eq!(parse(&text).unwrap().agent.cores.get(), [first], "there is no file");
+    std::fs::write(&file, "[]\n").unwrap();
+    assert!(parse(&text).unwrap().agent.cores.get().is_empty());
+    let others = Config::parse(Path::new("agent.toml"), &text, None).unwrap();
+    assert_eq!(others.agent.cores.get(), [first], "who only asks the agent does not read it");
+    for (content, why) in [
+        ("[0, 0]", "core 0 is named twice"),
+        ("0-3", "expected a sequence"),
+        ("[1023]", "core 1023 is none of those that this process may run on"),
+        ("\u{0}", "expected value"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains("agent.toml:3:14: agent.cores_file: ") && error.contains(why), "{error}");
+    }
+    std::fs::write(&file, vec![b' '; 10_000]).unwrap();
+    assert!(parse(&text).unwrap_err().to_string().contains("a list of cores"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The mode, from the environment, and the counts of served and unserved waits.
 
-use ccplane_wait::Wake;
+use ccplane_wait::{Wake, WakeError};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +14,6 @@ const STRICT: &str = "CCPLANE_WAKE_STRICT";
 const REFUSED: i32 = 2;
 /// Share of a core that `auto` may poll where nothing is said, percent.
 const DEFAULT_PERCENT: u8 = 10;
-/// The longest time that `spin` may poll, microseconds.
-const MAX_SPIN_US: u32 = 1_000_000;
 
 static MODE: OnceLock<Wake> = OnceLock::new();
 /// Waits that polled, over all threads.
@@ -61,26 +59,20 @@ impl Unserved {
 pub(crate) fn mode() -> Wake {
     *MODE.get_or_init(|| match std::env::var(VARIABLE) {
         Err(std::env::VarError::NotPresent) => Wake::Auto { cpu_percent: DEFAULT_PERCENT },
-        Ok(text) => parse(&text).unwrap_or_else(|why| refuse(&text, why)),
+        Ok(text) => parse(&text).unwrap_or_else(|why| refuse(&text, &why)),
         Err(std::env::VarError::NotUnicode(text)) => refuse(&text.to_string_lossy(), "not text"),
     })
 }
 
-fn parse(text: &str) -> Result<Wake, &'static str> {
-    match text.split_once(':') {
-        None if text == "sleep" => Ok(Wake::Sleep),
-        None if text == "busy" => Err("signals would not end a call that polls for ever; spin or auto serve"),
-        None if text == "dispatch" => Err("an unmodified program has no queues to mark; spin or auto serve"),
-        Some(("spin", us)) => match us.parse() {
-            Ok(us @ 1..=MAX_SPIN_US) => Ok(Wake::Spin { us }),
-            _ => Err("spin takes 1 to 1000000 microseconds"),
-        },
-        Some(("auto", percent)) => match percent.parse() {
-            Ok(cpu_percent @ 1..=100) => Ok(Wake::Auto { cpu_percent }),
-            _ => Err("auto takes 1 to 100 percent of a core"),
-        },
-        _ => Err("expected sleep, spin:US or auto:PERCENT"),
-    }
+fn parse(text: &str) -> Result<Wake, String> {
+    let why = match text.parse::<Wake>() {
+        Ok(Wake::Busy) => "signals would not end a call that polls for ever; spin or auto serve".to_owned(),
+        Ok(Wake::Dispatch) => "an unmodified program has no queues to mark; spin or auto serve".to_owned(),
+        Ok(wake) => return Ok(wake),
+        Err(WakeError::Mode(_)) => "expected sleep, spin:US or auto:PERCENT".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(why)
 }
 
 fn refuse(text: &str, why: &str) -> ! {

@@ -5,6 +5,7 @@ use ccplane_contract::{Datapath, Mode};
 use ccplane_engine::engine;
 use ccplane_quic::{Config, ConnectionError, Endpoint, NO_ROOM, UdpWire};
 use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
+use ccplane_wait::Wake;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -80,6 +81,46 @@ fn every_algorithm_moves_a_file() {
         let ended = fetches[&id].ended.as_ref().unwrap();
         assert_eq!(ended.sum(), Some(sum), "{}: {ended:?}", algorithm.name());
         assert!(steered, "{} never steered", algorithm.name());
+    }
+}
+
+#[test]
+fn a_file_moves_whichever_way_its_endpoints_wait() {
+    let (folder, sum) = folder_with(256 << 10);
+    for wake in [Wake::Sleep, Wake::Spin { us: 50 }, Wake::Busy, Wake::Auto { cpu_percent: 10 }] {
+        let ((server_engine, _), (client_engine, _)) = (live_engine(), live_engine());
+        let config = Config { wake, ..Config::default() };
+        let (mut server, mut client, trust) = loopback(server_engine, client_engine, &config);
+        let to = ccplane_quic::Wire::local_addr(server.wire());
+        let id = client.connect(trust, to, "localhost").unwrap();
+        let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);
+        let (ends, longest) = ((&mut server, &mut client), Duration::from_millis(1));
+        run_waiting(longest, ends, folder.path(), &mut fetches, &mut || ControlFlow::Continue(()));
+        assert_eq!(fetches[&id].ended.as_ref().unwrap().sum(), Some(sum), "{wake:?}");
+    }
+}
+
+#[test]
+fn an_idle_endpoint_sleeps_unless_it_is_to_poll() {
+    // News of the host's links may end a sleep, but not often.
+    const MOST_TURNS: u32 = 10;
+    let idle = |wake| {
+        let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Endpoint::new(wire, live_engine().0, Config { wake, ..Config::default() })
+    };
+    for wake in [Wake::Sleep, Wake::Auto { cpu_percent: 10 }] {
+        let (mut endpoint, mut turns) = (idle(wake), 0);
+        let end = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < end {
+            endpoint.turn(end.saturating_duration_since(Instant::now())).unwrap();
+            turns += 1;
+        }
+        assert!(turns <= MOST_TURNS, "{wake:?}: {turns} turns");
+    }
+    for wake in [Wake::Spin { us: u32::MAX }, Wake::Busy] {
+        let (mut endpoint, began) = (idle(wake), Instant::now());
+        endpoint.turn(PATIENCE).unwrap();
+        assert!(began.elapsed() < PATIENCE, "{wake:?}");
     }
 }
 

@@ -24,8 +24,6 @@ pub use sink::run as run_sink;
 const FLOWS: [usize; 5] = [1, 10, 100, 1000, 10_000];
 /// Pairs of [`burst`].
 const BURSTS: usize = 3;
-/// Connections of one burst.
-const BURST: usize = 10_000;
 /// Bytes that the kernel's flows have carried on average when they count as begun.
 const BEGUN_BYTES: u64 = 64 << 10;
 /// The longest wait for flows to begin, to be steered, or to end.
@@ -52,10 +50,17 @@ struct Pace {
     /// From when all flows have begun until the measurement begins: slow start.
     settle: Duration,
     window: Duration,
+    /// Connections of one burst.
+    burst: usize,
 }
 
-const PACE: Pace =
-    Pace { table: 1 << 15, pairs: 5, settle: Duration::from_millis(700), window: Duration::from_secs(2) };
+const PACE: Pace = Pace {
+    table: 1 << 15,
+    pairs: 5,
+    settle: Duration::from_millis(700),
+    window: Duration::from_secs(2),
+    burst: 10_000,
+};
 
 /// The measurements of one run.
 #[derive(Clone, Copy)]
@@ -217,6 +222,7 @@ impl Lab {
     /// Opens connections as fast as one thread can, closes them all, and holds the agent's count against them.
     fn burst(&self) -> Result<Vec<Figure>, BenchError> {
         let (mut times, mut lost, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
+        let connections = self.pace.burst;
         for n in 0..=BURSTS {
             let ours = || {
                 self.until_empty()?;
@@ -232,10 +238,10 @@ impl Lab {
             let events = counted.flows_created + counted.flows_closed;
             proofs.push(Proof::counted("starts and ends of flows that the agent heard", events)?);
             times.push((seconds, kernel));
-            lost.push(((2 * BURST as u64).saturating_sub(events) as f64, events as f64));
+            lost.push(((2 * connections as u64).saturating_sub(events) as f64, events as f64));
         }
         let proof = proof::all(&proofs)?;
-        let note = format!("{BURST} connections, all opened, then all closed, by one thread");
+        let note = format!("{connections} connections, all opened, then all closed, by one thread");
         let lost_note = "the agent is not told of a flow that has ended before it looks";
         Ok(vec![
             Figure::paired("scale.flows.burst", "s", BASELINE, &times, &proof).with_note(note),
@@ -247,7 +253,7 @@ impl Lab {
 
     fn seconds(&self, congestion: &str) -> Result<f64, BenchError> {
         let from = Instant::now();
-        drop(self.open(congestion, BURST)?);
+        drop(self.open(congestion, self.pace.burst)?);
         Ok(from.elapsed().as_secs_f64())
     }
 }
@@ -306,7 +312,7 @@ mod tests {
             return;
         }
         let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
-        let pace = Pace { table: 256, pairs: 1, settle, window };
+        let pace = Pace { table: 256, pairs: 1, settle, window, burst: 50 };
         let lab = Lab::start(pace).unwrap();
         // A machine that is busy elsewhere may keep the agent silent for longer than its flows wait for it.
         let figures = within_tries(test, TRIES, |_| lab.decade(FLOWS));
@@ -320,7 +326,13 @@ mod tests {
         }
         let lost = &figures[3];
         assert!(lost.value == 0.0 && lost.baseline > 0.0, "{lost:?}");
-        // The flows leave, and the agent hears of all.
+        // The flows leave, and the agent hears of all; of those of a burst it hears as far as it looks before they end.
+        let burst = lab.burst().unwrap();
+        let names: Vec<&str> = burst.iter().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(names, ["scale.flows.burst", "scale.flows.burst.lost"]);
+        assert!(burst.iter().all(|figure| figure.check().is_ok()), "{burst:?}");
+        let (lost, heard) = (burst[1].value, burst[1].baseline);
+        assert!(heard > 0.0 && lost + heard <= 100.0, "{burst:?}");
         lab.until_empty().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The flags of `ccplane quic`.
 
 use super::Place;
-use ccplane_wait::{Mode, Wake};
+use ccplane_wait::Wake;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -82,15 +82,10 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(bytes).ok_or_else(|| "too large".to_owned())
 }
 
-/// The time for which `spin` polls after a datagram, microseconds.
-const SPIN_US: u32 = 50;
-/// Share of a core that `auto` may poll, percent.
-const AUTO_CPU_PERCENT: u8 = 10;
-
 fn wake(text: &str) -> Result<Wake, String> {
-    match text.parse::<Mode>().map_err(|error| error.to_string())? {
-        Mode::Dispatch => Err("a server has no dispatcher: sleep, spin, busy or auto".to_owned()),
-        mode => Ok(mode.with(SPIN_US, AUTO_CPU_PERCENT)),
+    match text.parse::<Wake>().map_err(|error| error.to_string())? {
+        Wake::Dispatch => Err("a server has no dispatcher: sleep, spin, busy or auto".to_owned()),
+        wake => Ok(wake),
     }
 }
 
@@ -142,8 +137,8 @@ pub(crate) struct QuicServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4433")]
     pub(crate) listen: String,
 
-    /// The way to wait for datagrams: sleep; spin, for 50 us after each; busy, which takes a core; auto, which polls
-    /// when most come, within a tenth of a core.
+    /// The way to wait for datagrams: sleep; spin, for 50 us after each, or spin:MICROSECONDS; busy, which takes a core; auto,
+    /// which polls when most come, within a tenth of a core, or auto:PERCENT.
     #[arg(long, value_name = "HOW", default_value = "sleep", value_parser = wake)]
     pub(crate) wake: Wake,
 

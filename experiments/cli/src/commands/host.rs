@@ -1,5 +1,6 @@
 //! `ccplane host`: a host's settings shown, measured, learned from, tuned, changed and taken back.
 
+mod advice;
 mod learn;
 mod measure;
 mod subject;
@@ -159,9 +160,11 @@ fn undo(machine: &Machine, args: &HostUndoArgs) -> Result<ExitCode, Failure> {
         JournalError::BadLine { .. } => Failure::input(error),
         error => Failure::runtime(error),
     })?;
+    // An agent is not to follow what is no longer in force.
+    let is_advice_gone = advice::remove(&args.journal.journal).map_err(Failure::runtime)?;
     if args.journal.json {
         print_json(&Back { undone: &undone })?;
-    } else if undone.is_empty() {
+    } else if undone.is_empty() && !is_advice_gone {
         print("nothing to take back\n")?;
     } else {
         let line = |u: &Undone| {
@@ -177,7 +180,11 @@ fn undo(machine: &Machine, args: &HostUndoArgs) -> Result<ExitCode, Failure> {
             };
             format!("{}: {}\n", u.setting, shown(&end))
         };
-        print(&undone.iter().map(line).collect::<String>())?;
+        let mut text: String = undone.iter().map(line).collect();
+        if is_advice_gone {
+            text += &format!("{}: removed\n", advice::path(&args.journal.journal).display());
+        }
+        print(&text)?;
     }
     let is_refused = undone.iter().any(|u| matches!(u.outcome, Outcome::Refused { .. }));
     Ok(if is_refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -56,6 +56,27 @@ fn the_loop_of_other_processes_runs_where_a_ring_is_filled() {
     }
 }
 
+/// On the same core it would poll while its datapath waits for that core.
+#[test]
+fn a_loop_that_spins_keeps_off_the_core_where_a_ring_is_filled() {
+    // Of so many it is woken often enough to move.
+    const REPORTS: u64 = 50;
+    let Some(cores) = cores("a loop that spins beside rings") else { return };
+    let config = "default_algorithm = \"ccp-reno\"\ndatapath.unix.transport = \"ring\"\nagent.wake = \"spin\"\n\
+                  agent.follow_cores = true\n";
+    let home = Home::new(config);
+    let agent = home.agent();
+    let reports = || home.json(&["status"])["counters"]["reports"].as_u64().unwrap();
+    for core in cores {
+        let _pinned = pin(core).unwrap();
+        let _datapath = Serving::start(&home.path("ccp.sock"), Transport::Ring);
+        let enough = reports() + REPORTS;
+        wait_for("the loop is beside its datapath", || {
+            (reports() >= enough && allowed(&agent, "ccp-peers")? != core.to_string()).then_some(())
+        });
+    }
+}
+
 #[test]
 fn the_kernels_loop_runs_where_events_are_written() {
     let Some(cores) = cores("a loop that follows events") else { return };

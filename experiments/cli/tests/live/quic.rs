@@ -118,6 +118,29 @@ fn the_machines_agent_decides_about_packets() {
     }
 }
 
+#[test]
+fn a_server_waits_as_it_is_told() {
+    let home = Home::new("");
+    for (wake, why) in [
+        ("dispatch", "a server has no dispatcher: sleep, spin, busy or auto"),
+        ("spin:0", "spin takes 1 to 1000000 microseconds"),
+        ("auto:101", "auto takes 1 to 100 percent of a core"),
+        ("busy:1", "busy takes no figure"),
+        ("often", "`often` is none of sleep, spin, busy, dispatch, auto"),
+    ] {
+        let refused = home.run(&["quic", "serve", "--wake", wake]);
+        assert_eq!(refused.status.code(), Some(2), "{wake}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(why), "{wake}: {}", stderr(&refused));
+    }
+    let sent = content(&home.path("served/file"), 300_000);
+    for wake in ["sleep", "spin:100", "busy", "auto:20"] {
+        let mut serve = Serve::start(&home, &["--algorithm", "reno", "--wake", wake]);
+        let got = serve.client(&home, "get", &["file", "-o", "-"]);
+        assert!(got.status.success() && got.stdout == sent, "{wake}: {}", stderr(&got));
+        assert_eq!(serve.interrupt(), Some(0), "{wake}");
+    }
+}
+
 /// Over loopback there is no device to poll, which the server says; files move all the same.
 #[test]
 fn a_server_has_its_device_polled_while_it_waits() {

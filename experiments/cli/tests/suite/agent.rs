@@ -1,8 +1,10 @@
 //! The agent as a process: start, refusals, signals, sockets, and hostile clients.
 
-use crate::common::{Home, as_nobody, ccplane, exchange, failed, stderr, stdout, wait_for};
+use crate::common::{Agent, Home, as_nobody, ccplane, exchange, failed, stderr, stdout, wait_for};
 use ccplane_contract::FlowInfo;
 use ccplane_snapshot::Snapshot;
+use ccplane_testing::{lacks, skipped};
+use ccplane_wait::Class;
 use ccplane_wire::v1::{self, AddrOrder};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -369,6 +371,42 @@ fn every_way_to_wait_serves_and_stops() {
     }
 }
 
+/// The scheduling policy of the agent's thread whose name begins so (proc(5), the 41st field of its stat).
+fn policy(agent: &Agent, thread: &str) -> Option<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
+    let mut stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    // The name, in parentheses, is the second field.
+    stats.find_map(|stat| {
+        let (before, fields) = stat.rsplit_once(") ")?;
+        let (_, name) = before.split_once('(')?;
+        name.starts_with(thread).then(|| fields.split(' ').nth(38).unwrap().to_owned())
+    })
+}
+
+#[test]
+fn a_dispatcher_and_its_loops_go_before_other_threads_where_that_is_asked_for() {
+    let test = "a dispatcher and its loops under SCHED_FIFO";
+    let cores = ccplane_wait::affinity::cores().unwrap();
+    if cores.len() < 2 {
+        return skipped(test, "one core");
+    }
+    let last = *cores.last().unwrap();
+    let begun = std::thread::spawn(move || ccplane_wait::begin(last, Class::Fifo).map(drop)).join().unwrap();
+    if lacks(test, begun.err()) {
+        return;
+    }
+    for (fifo, expected) in [(false, "0"), (true, "1")] {
+        let home = Home::new(&format!("agent.wake = \"dispatch\"\nagent.dispatch_fifo = {fifo}"));
+        let mut agent = home.agent();
+        let _datapath = steered(&home);
+        for thread in ["ccp-watch", "ccp-peers"] {
+            assert_eq!(policy(&agent, thread).as_deref(), Some(expected), "{thread}, {fifo}");
+        }
+        agent.signal(Signal::SIGTERM);
+        assert_eq!(agent.wait(), Some(0), "{}", home.log());
+    }
+}
+
 #[test]
 fn loops_keep_to_the_cores_of_the_configuration() {
     for wake in ["sleep", "dispatch"] {
@@ -380,6 +418,16 @@ fn loops_keep_to_the_cores_of_the_configuration() {
         let line = text.lines().find(|line| line.starts_with("peers")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["peers", wake, &core.to_string()], "{text}");
     }
+    let core = *ccplane_wait::affinity::cores().unwrap().last().unwrap();
+    let home = Home::new("");
+    fs::write(home.path("host.cores"), format!("[{core}]\n")).unwrap();
+    home.configure(&format!(
+        "datapath.ebpf.mode = \"off\"\nagent.cores_file = {:?}\n",
+        home.path("host.cores")
+    ));
+    let agent = home.agent();
+    assert_eq!(home.json(&["status"])["loops"][0]["cores"], serde_json::json!([core]));
+    drop(agent);
     let home = Home::new("agent.cores = [1023]");
     let refused = home.run(&["agent"]);
     assert_eq!(refused.status.code(), Some(2));

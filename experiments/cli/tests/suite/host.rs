@@ -38,9 +38,11 @@ fn changes_are_made_and_taken_back() {
         values
         $set --apply net/here/mtu=1400 net/here/gro_flush_timeout=20000 net/here/rx-0/rps_cpus=0 net/here/offload/gro=on
         values
-        $ccplane host undo --journal $journal
+        echo '[0]' >$journal/host.cores
+        $ccplane host undo --journal $journal | sed s:$journal/::
         values
         $ccplane host undo --journal $journal
+        ls $journal
     "#;
     let Some(said) = said("changes_are_made_and_taken_back", SCRIPT) else { return };
     let off = "generic-receive-offload: off\n";
@@ -52,7 +54,8 @@ fn changes_are_made_and_taken_back() {
          net/here/rx-0/rps_cpus: 0, was \nnet/here/offload/gro: on, was off\n\
          1400\n20000\n1\ngeneric-receive-offload: on\n\
          net/here/offload/gro: off again\nnet/here/rx-0/rps_cpus:  again\n\
-         net/here/gro_flush_timeout: 0 again\nnet/here/mtu: 1500 again\n{before}nothing to take back\n"
+         net/here/gro_flush_timeout: 0 again\nnet/here/mtu: 1500 again\nhost.cores: removed\n{before}\
+         nothing to take back\n"
     );
     assert_eq!(said, expected);
 }
@@ -103,6 +106,66 @@ fn interrupts_of_a_queue_are_suspended_and_taken_back() {
     let refused: Vec<&str> = lines.collect();
     assert!(refused.concat().contains("NAPI instances of the interface: 1"), "{said}");
     assert_eq!(refused.last(), Some(&"refused with 1"), "{said}");
+}
+
+/// The kernel counts the packets that waiting threads have taken from devices by themselves (`BusyPollRxPackets`).
+#[test]
+fn a_server_takes_packets_from_a_device_whose_interrupts_are_suspended() {
+    // Datagrams come through the device's NAPI only where they may be merged for forwarding.
+    const SETUP: &str = r#"
+        set -e
+        mount -t sysfs sysfs /sys
+        mount -t tmpfs tmpfs /run
+        ip link set lo up
+        ip netns add far
+        ip link add here type veth peer name there netns far
+        ethtool -K here gro on rx-udp-gro-forwarding on
+        ip addr add 10.77.0.1/30 dev here
+        ip link set here up
+        ip -n far addr add 10.77.0.2/30 dev there
+        ip -n far link set there up
+        for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate && break; sleep 0.1; done
+    "#;
+    const SCRIPT: &str = r#"
+        server=
+        trap '[ -z "$server" ] || kill $server' EXIT
+        polled() { awk '$1 == "TcpExt:" && column { print $column }
+            $1 == "TcpExt:" { for (i = 1; i <= NF; i++) if ($i == "BusyPollRxPackets") column = i }' /proc/net/netstat; }
+        serve() {
+            $ccplane quic serve $journal/served --listen 10.77.0.1:4433 --algorithm reno --json "$@" >$journal/said &
+            server=$!
+            for n in $(seq 1 600); do [ -s $journal/said ] && break; sleep 0.05; done
+            for n in $(seq 1 $most); do
+                ip netns exec far $ccplane quic get 10.77.0.1:4433 file -o $journal/got --insecure >/dev/null
+                cmp $journal/served/file $journal/got
+                [ "$(polled)" -gt 0 ] && break
+            done
+            kill -INT $server
+            wait $server
+            server=
+            echo "$(polled) were polled"
+        }
+        napi=net/here/napi-0
+        $ccplane host set --apply --journal $journal $napi/irq-suspend-timeout=20000000 $napi/defer-hard-irqs=2 \
+            $napi/gro-flush-timeout=200000 >/dev/null 2>$journal/why || { echo "none: $(tail -n 1 $journal/why)"; exit 0; }
+        mkdir $journal/served
+        head -c 3000000 /dev/urandom >$journal/served/file
+        most=3 serve
+        most=30 serve --busy-poll 200
+        $ccplane host undo --journal $journal
+    "#;
+    let test = "a_server_takes_packets_from_a_device_whose_interrupts_are_suspended";
+    let Some(output) = shell(test, SETUP, SCRIPT) else { return };
+    let (said, errors) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{said}{errors}");
+    if let Some(why) = said.strip_prefix("none: ") {
+        return skipped(test, why.trim_end());
+    }
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("0 were polled"), "{said}{errors}");
+    let polled = lines.next().and_then(|line| line.strip_suffix(" were polled")).unwrap();
+    assert!(polled.parse::<u64>().unwrap() > 0, "{said}{errors}");
+    assert_eq!(lines.filter(|line| line.ends_with(": 0 again")).count(), 3, "{said}");
 }
 
 /// Whatever moment the process is killed at.

@@ -157,6 +157,39 @@ fn a_link_that_goes_down_ends_a_sweep_and_settings_come_back() {
     assert_eq!((&again["left"], &again["ended_by"]), (&0.into(), &Value::Null), "{said}{}", stderr(&output));
 }
 
+#[test]
+fn a_search_ends_where_its_link_or_interface_goes_and_settings_come_back() {
+    const SCRIPT: &str = r#"
+        for end in "ip -n far link set there down" "ip link del here"; do
+            $ccplane host tune $over $knob --trials 100 --search random --apply >$journal/said 2>$journal/errors &
+            # As soon as it has changed something.
+            for n in $(seq 1 1200); do [ -s $journal/host.jsonl ] && break; sleep 0.05; done
+            $end
+            wait $!
+            echo "ended with $?"
+            [ -e /sys/class/net/here ] && values
+            $ccplane host undo --journal $journal
+            cat $journal/errors $journal/said
+            ip -n far link set there up 2>/dev/null
+            for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate 2>/dev/null && break; sleep 0.1; done
+        done
+    "#;
+    let test = "a_search_ends_where_its_link_or_interface_goes_and_settings_come_back";
+    let Some(output) = shell(test, SCRIPT) else { return };
+    let said = stdout(&output);
+    let all = format!("{said}{}", stderr(&output));
+    let (down, gone) = said.trim_start_matches("ended with 1\n").split_once("ended with 1\n").unwrap();
+    assert!(down.starts_with(&format!("{BEFORE}nothing to take back\n")), "{all}");
+    assert!(down.contains("here: its link is down"), "{all}");
+    assert!(
+        gone.starts_with("nothing to take back\n") && gone.contains("here: the interface is gone"),
+        "{all}"
+    );
+    for said in [down, gone] {
+        assert!(said.contains("nothing is known, as the search ended early: none of "), "{all}");
+    }
+}
+
 /// Settings that the driver refuses, as not supported or as busy: the rest is measured.
 #[test]
 fn settings_that_are_refused_are_said_and_the_rest_is_measured() {

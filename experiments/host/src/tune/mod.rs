@@ -123,7 +123,11 @@ impl Tuned {
                 percent(self.noise)
             ),
             (None, _) => {
-                format!("nothing to do: none of {} trials was held against the defaults", self.trials.len())
+                let found = match self.end {
+                    TuneEnd::All | TuneEnd::Budget => "nothing to do",
+                    TuneEnd::Stopped | TuneEnd::Fault(_) => "nothing is known, as the search ended early",
+                };
+                format!("{found}: none of {} trials was held against the defaults", self.trials.len())
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `ccplane host tune`: a search for settings that carry more.
 
+use super::advice;
 use super::measure::say_what_is_missing;
 use super::subject::{Bar, Host, Opened};
 use crate::cli::{HostTuneArgs, ObjectiveName, SearchName};
@@ -73,6 +74,9 @@ pub(super) fn tune(args: &HostTuneArgs) -> Result<ExitCode, Failure> {
     drop(bar);
     let tuned = tuned.map_err(Failure::runtime)?;
     let is_applied = opened.is_named && tuned.is_better;
+    if let Some(best) = tuned.best.as_ref().filter(|_| is_applied) {
+        advice::write(&args.journal.journal, &opened.agent_cores(&best.cell)).map_err(Failure::runtime)?;
+    }
     if let (true, Host::Live(live)) = (is_applied, &mut opened.host) {
         live.keep();
     }
@@ -121,6 +125,11 @@ fn say(args: &HostTuneArgs, opened: &Opened, tuned: &Tuned, is_applied: bool) ->
         // An agent is woken where the kernel works on its flows' packets; on the same core that costs a fraction.
         let lines = format!("[agent]\ncores = {agent_cores:?}");
         text += &format!("# for an agent of this host, in its configuration:\n{lines}\n");
+        if is_applied {
+            let file = advice::path(&args.journal.journal);
+            text +=
+                &format!("# or, so that it follows the next search, too:\n[agent]\ncores_file = {file:?}\n");
+        }
     }
     if is_applied {
         text += "# these settings are in force, but for taskset; `ccplane host undo` takes them back\n";
