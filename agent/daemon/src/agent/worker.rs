@@ -582,6 +582,7 @@ mod tests {
     use crate::metrics::FlowSample;
     use ccplane_bridge::Options;
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
+    use ccplane_testing::{PATIENCE, wait_for_ok, wait_until};
     use ccplane_wait::{Queues, Watched};
     use std::os::fd::BorrowedFd;
     use std::path::Path;
@@ -669,15 +670,10 @@ mod tests {
 
     /// Once `count` is as large, however late this machine makes it.
     fn reaches(count: &AtomicU64, enough: u64) -> u64 {
-        let start = Instant::now();
-        loop {
+        wait_for_ok(PATIENCE, "enough of them", || {
             let found = count.load(Relaxed);
-            if found >= enough {
-                return found;
-            }
-            assert!(start.elapsed() < Duration::from_secs(30), "{found} of {enough}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            if found >= enough { Ok(found) } else { Err(format!("{found} of {enough}")) }
+        })
     }
 
     #[test]
@@ -712,7 +708,7 @@ mod tests {
             reaches(&idle.sleeps, n);
             idle.queue.store(1, Relaxed);
             // It takes the item, finds nothing more, and sleeps again.
-            ccplane_testing::wait_until("the item is taken", || idle.queue.load(Relaxed) == 0);
+            wait_until("the item is taken", || idle.queue.load(Relaxed) == 0);
         }
         // Asked to end, it has to be called: the next sleep would be a long one.
         worker.stop(Ending::HandOver);

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccplane_contract::suite::{report_in, wait_for_event};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_module::{DEFAULT_DEVICE, ModuleDatapath};
-use ccplane_testing::wait_within;
+use ccplane_testing::{wait_for_ok, wait_within};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -24,7 +24,6 @@ use nix::sys::socket::{
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest wait for what must happen.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-const NAP: Duration = Duration::from_millis(5);
 /// Loses some packets by itself: TCP keeps its packets in a queue of its own machine below the queue's limit.
 const LINK: &str = "rate 20mbit delay 5ms limit 50";
 const LOSS: &str = "loss 0.05%";
@@ -278,17 +277,14 @@ pub fn report(datapath: &mut ModuleDatapath, of: FlowId, by: ProgramUid) -> (u32
 
 /// The flow's statistics once `done` holds of them; with heartbeats.
 pub fn stats(datapath: &mut ModuleDatapath, of: FlowId, done: impl Fn(&FlowStats) -> bool) -> FlowStats {
-    let (start, mut last) = (Instant::now(), None);
-    while start.elapsed() < PATIENCE {
+    wait_for_ok(PATIENCE, "the flow's statistics", || {
         datapath.heartbeat();
         datapath.poll(0, &mut Vec::new());
-        last = datapath.flows().into_iter().find(|f| f.flow == of).or(last);
-        if let Some(found) = last.take_if(|f| done(f)) {
-            return found;
+        match datapath.flows().into_iter().find(|f| f.flow == of) {
+            Some(stats) if done(&stats) => Ok(stats),
+            last => Err(last),
         }
-        std::thread::sleep(NAP);
-    }
-    panic!("not within {PATIENCE:?}: the flow's statistics; the last ones: {last:?}");
+    })
 }
 
 /// A line of the module's statistics.
