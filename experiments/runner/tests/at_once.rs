@@ -47,7 +47,7 @@ fn go(plan: &Plan, agents: &mut dyn Agents, stopped: &dyn Fn() -> bool) -> (Ende
     let directory = tempfile::tempdir().unwrap();
     let results = directory.path().join("p.jsonl");
     let options = Options { results, force: false, command: "test".to_owned() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     let ended =
         experiment::run(plan, &options, &ccplane_algs::all(), agents, stopped, &mut progress).unwrap();
     (ended, String::from_utf8(progress.into_inner()).unwrap())

@@ -95,7 +95,7 @@ fn run(text: &str, link: &str, mode: LearnMode) -> (u64, Measured, Measured) {
     let results = directory.path().join("adapt.jsonl");
     let options = Options { results, force: false, command: String::new() };
     let mut agents = Counting { mode, promotions: Rc::default() };
-    let mut progress = Progress::new(std::io::sink(), None);
+    let mut progress = Progress::new(std::io::sink());
     let ended = experiment::run(&plan, &options, &algorithms, &mut agents, &|| false, &mut progress).unwrap();
     let measured = |contender: &str| {
         let run = ended.results.runs.iter().find(|run| run.contender == contender).unwrap();

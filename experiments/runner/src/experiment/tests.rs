@@ -32,7 +32,7 @@ datapath = "sim"
 fn go(plan: &Plan, directory: &Path, stopped: &dyn Fn() -> bool) -> Result<Ended, ExperimentError> {
     let options =
         Options { results: results_path(directory, plan), force: false, command: "test".to_owned() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     run(plan, &options, &ccplane_algs::all(), &mut NoAgents, stopped, &mut progress)
 }
 
@@ -148,7 +148,7 @@ fn more_repeats_and_other_words_go_on_another_link_does_not() {
     assert!(refused.contains("another plan") && refused.contains("--results"), "{refused}");
     let options =
         Options { results: results_path(directory.path(), &other), force: true, command: String::new() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     let all = ccplane_algs::all();
     let ended = run(&other, &options, &all, &mut NoAgents, &|| false, &mut progress).unwrap();
     assert_eq!(ended.results.runs.len(), 4);
