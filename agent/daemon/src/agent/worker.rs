@@ -19,7 +19,7 @@ use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, R
 use ccplane_ebpf::EbpfError;
 use ccplane_infer::FlowPolicy;
 use ccplane_wait::affinity::Follower;
-use ccplane_wait::{AwakeCores, Step, Waiter, Wake, affinity, sleep_time};
+use ccplane_wait::{AwakeCores, WaitStep, Waiter, Wake, affinity, sleep_time};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -361,8 +361,8 @@ impl Loop {
     }
 
     /// Waits as it is told, until something arrives or is due; returns the time then, microseconds.
-    fn wait(&mut self, step: Step, now_us: u64) -> u64 {
-        let Step::Sleep { until_ns } = step else { return self.source.pause(now_us) };
+    fn wait(&mut self, step: WaitStep, now_us: u64) -> u64 {
+        let WaitStep::Sleep { until_ns } = step else { return self.source.pause(now_us) };
         let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
         let longest = self.pace.poll_interval();
         let timeout = due.unwrap_or(longest).min(longest);

@@ -1,6 +1,6 @@
 //! The loop's end: sees what passes between a datapath and the core, while somebody reads.
 
-use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
+use super::{CongestionState, Event, EventRecord, Filter, MAX_SUBSCRIBERS, Metrics, Program};
 use ccplane_contract::{
     Accepted, Datapath, Event as Happened, Field, FlowId, FlowStats, Forward, Mode, ProgramUid,
     TransportStats,
@@ -17,12 +17,12 @@ const METRICS_EVERY_US: u64 = 20_000;
 /// The destination of one reader's records.
 pub struct Subscriber {
     filter: Filter,
-    to: mpsc::Sender<Record>,
+    to: mpsc::Sender<EventRecord>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Subscriber {
-    pub(super) fn new(filter: Filter, to: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Subscriber {
+    pub(super) fn new(filter: Filter, to: mpsc::Sender<EventRecord>, dropped: Arc<AtomicU64>) -> Subscriber {
         Subscriber { filter, to, dropped }
     }
 
@@ -41,7 +41,7 @@ impl Subscriber {
         self.filter.flow.is_some()
     }
 
-    fn send(&self, record: &Record) {
+    fn send(&self, record: &EventRecord) {
         if self.filter.takes(record.datapath, record.flow)
             && let Err(mpsc::error::TrySendError::Full(_)) = self.to.try_send(record.clone())
         {
@@ -63,7 +63,7 @@ struct Logged {
     program: Option<ProgramUid>,
     mode: Mode,
     metrics: Option<Metrics>,
-    state: Option<State>,
+    state: Option<CongestionState>,
     lost: u64,
 }
 
@@ -153,7 +153,7 @@ impl Taps {
     }
 
     fn tell(&self, at: &At, flow: FlowId, event: Event) {
-        let record = Record { at_us: at.now_us, datapath: at.kind, flow: flow.0, event };
+        let record = EventRecord { at_us: at.now_us, datapath: at.kind, flow: flow.0, event };
         self.subscribers.iter().for_each(|s| s.send(&record));
     }
 
@@ -210,14 +210,14 @@ impl Taps {
             self.tell(at, stats.flow, Event::MetricsUpdated(metrics));
         }
         let state = if lost > logged.lost {
-            State::Recovery
+            CongestionState::Recovery
         } else if snd_ssthresh.is_some_and(|threshold| snd_cwnd >= threshold) {
-            State::CongestionAvoidance
+            CongestionState::CongestionAvoidance
         } else if snd_ssthresh.is_none() && lost > 0 {
             // Programs keep their threshold to themselves: after a loss a flow is taken to be past it.
-            State::CongestionAvoidance
+            CongestionState::CongestionAvoidance
         } else {
-            State::SlowStart
+            CongestionState::SlowStart
         };
         if logged.state != Some(state) {
             self.tell(at, stats.flow, Event::StateUpdated { old: logged.state, new: state });

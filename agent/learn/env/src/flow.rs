@@ -131,7 +131,7 @@ struct Asking<'d, D: ?Sized, M> {
     foresight: Option<Foresight<'d, M>>,
 }
 
-impl<D: Decider + ?Sized, M: vm::Measured> Policies for Asking<'_, D, M> {
+impl<D: Decider + ?Sized, M: vm::PrimValues> Policies for Asking<'_, D, M> {
     fn decide(&mut self, _slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
         let reward = self.foresight.as_mut().and_then(Foresight::reward);
         // The first action's row tells of what was before it.

@@ -48,16 +48,16 @@ pub fn unloads() -> bool {
 }
 
 /// The module, loaded with these parameters; unloaded when dropped.
-pub struct Loaded;
+pub struct LoadedModule;
 
-impl Loaded {
-    pub fn with(parameters: &str) -> Loaded {
+impl LoadedModule {
+    pub fn with(parameters: &str) -> LoadedModule {
         must(&format!("insmod ccplane.ko {parameters}"));
-        Loaded
+        LoadedModule
     }
 }
 
-impl Drop for Loaded {
+impl Drop for LoadedModule {
     fn drop(&mut self) {
         wait_until("the module unloads", unloads);
     }
@@ -66,7 +66,7 @@ impl Drop for Loaded {
 /// Two namespaces, joined by a link, under names of their own.
 pub struct Lab {
     // Dropped after the namespaces.
-    _module: Option<Loaded>,
+    _module: Option<LoadedModule>,
     number: u32,
     near: String,
     far: String,
@@ -78,11 +78,11 @@ impl Lab {
     }
 
     pub fn with(parameters: &str) -> Lab {
-        Lab::beside(Some(Loaded::with(parameters)))
+        Lab::beside(Some(LoadedModule::with(parameters)))
     }
 
     /// A lab whose module, if there is one, is its own.
-    pub fn beside(module: Option<Loaded>) -> Lab {
+    pub fn beside(module: Option<LoadedModule>) -> Lab {
         static LABS: AtomicU32 = AtomicU32::new(0);
         let n = LABS.fetch_add(1, Ordering::Relaxed);
         let (near, far) = (format!("n{n}"), format!("f{n}"));

@@ -8,7 +8,7 @@
 use crate::support::{ask, inputs, request, server};
 use ccplane_predict::data::Images;
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
-use ccplane_predict::{Ending, Refusal, Server, State};
+use ccplane_predict::{Ending, Refusal, Server, ServerState};
 use ccplane_testing::fuzz::{Fuzz, shape};
 
 const TURNS: [usize; 3] = [0, 1, 0];
@@ -78,7 +78,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
     target.run(|content| {
         // Past the checksum, as whoever can write the file can get.
         let file = [content, &crc32c::crc32c(content).to_le_bytes()[..]].concat();
-        match State::parse(&file) {
+        match ServerState::parse(&file) {
             Ok(state) => {
                 assert_eq!(state.encode(), file, "canonical");
                 u64::from(state.session.is_some())
@@ -91,7 +91,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
 #[test]
 fn no_content_of_a_file_panics_its_reader() {
     bolero::check!().for_each(|content| {
-        let _ = State::parse(content);
+        let _ = ServerState::parse(content);
         let _ = Images::parse(content, content);
         if let Some((images, labels)) = content.split_at_checked(content.len() / 2) {
             let _ = Images::parse(images, labels);

@@ -4,7 +4,7 @@ use crate::support::{CLASSES, INPUTS, ask, below, inputs, portfolio, request, rn
 use ccplane_bandit::integer::Weights;
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
 use ccplane_predict::{
-    Choice, Ending, Key, Portfolio, Refusal, Server, ServerCounters, ServerError, State, Token, WINDOW,
+    Choice, Ending, Key, Portfolio, Refusal, Server, ServerCounters, ServerError, ServerState, Token, WINDOW,
 };
 use rand_core::RngCore;
 
@@ -248,8 +248,8 @@ fn weights_outlive_the_server_and_tokens_an_orderly_end() {
     }
     let (open, used) = (ask(&mut server, 0, &inputs(1), 0), ask(&mut server, 0, &inputs(1), 0));
     tell(&mut server, &used.feedback(1));
-    let again = |state: &State, turns: &[usize]| {
-        let state = State::parse(&state.encode()).unwrap();
+    let again = |state: &ServerState, turns: &[usize]| {
+        let state = ServerState::parse(&state.encode()).unwrap();
         Server::new(portfolio(turns), &Choice::DEFAULT, Key([3; 16]), Some(&state)).unwrap()
     };
     let in_order = server.state(Ending::InOrder);

@@ -205,7 +205,7 @@ fn checked(plan: &Plan) -> String {
 
 /// The part of the JSON output that `run` and `demo` have in common.
 #[derive(Serialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct PlanOutput<'a> {
     results: &'a Path,
     report: Option<&'a Path>,
     runs: u64,
@@ -214,9 +214,9 @@ pub(super) struct Outcome<'a> {
     interrupted: bool,
 }
 
-impl<'a> Outcome<'a> {
-    pub(super) fn new(ended: &'a Ended, report: Option<&'a Path>) -> Outcome<'a> {
-        Outcome {
+impl<'a> PlanOutput<'a> {
+    pub(super) fn new(ended: &'a Ended, report: Option<&'a Path>) -> PlanOutput<'a> {
+        PlanOutput {
             results: &ended.path,
             report,
             runs: ended.total,
@@ -232,7 +232,7 @@ impl<'a> Outcome<'a> {
 struct Summary<'a> {
     plan: &'a str,
     #[serde(flatten)]
-    outcome: Outcome<'a>,
+    outcome: PlanOutput<'a>,
     comparisons: Vec<Compared>,
 }
 
@@ -251,7 +251,7 @@ fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failur
     if args.json {
         print_json(&Summary {
             plan: &plan.name,
-            outcome: Outcome::new(ended, report.as_deref()),
+            outcome: PlanOutput::new(ended, report.as_deref()),
             comparisons: comparisons(&ended.results),
         })?;
     } else {
