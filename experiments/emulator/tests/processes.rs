@@ -91,17 +91,17 @@ fn hold(how: &str) -> ExitCode {
 /// A child that owns an emulator and prints what its namespaces are.
 fn emulate() -> ExitCode {
     let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(12), 1_000)).unwrap();
-    tell([emulator.sender_ns(), emulator.receiver_ns()])
+    print_identities([emulator.sender_ns(), emulator.receiver_ns()])
 }
 
 /// A child that owns several paths and prints what their namespaces are.
 fn emulate_paths() -> ExitCode {
     let link = LinkConfig::symmetric(Shape::mbit(12), 1_000);
     let paths = MultiPath::start(&[link.clone(), link]).unwrap();
-    tell([paths.sender_ns(), paths.receiver_ns()])
+    print_identities([paths.sender_ns(), paths.receiver_ns()])
 }
 
-fn tell(namespaces: [&Namespace; 2]) -> ExitCode {
+fn print_identities(namespaces: [&Namespace; 2]) -> ExitCode {
     let identity =
         |namespace: &Namespace| namespace.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
     let [a, b] = namespaces.map(|namespace| identity(namespace).unwrap());

@@ -2,7 +2,7 @@
 //! ever keeps it waiting.
 
 use super::pace::{Pace, PlaceError, Placed};
-use super::source::{Source, tell};
+use super::source::{Source, warn_of_fallback};
 use crate::confine::Threads;
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, LoopRecord, ProgramRecord,
@@ -342,7 +342,7 @@ impl Loop {
 
     /// Rows and decisions, to whom they concern; what flows do without, to the log.
     fn deliver(&mut self) {
-        self.core.take_fallbacks().iter().for_each(tell);
+        self.core.take_fallbacks().iter().for_each(warn_of_fallback);
         self.core.take_rows().into_iter().for_each(|batch| self.post.batch(batch));
         for decision in self.core.take_decisions() {
             *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;

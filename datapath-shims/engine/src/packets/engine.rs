@@ -127,7 +127,7 @@ impl PacketFlowEngine {
         self.announced = core.announce(&self.shared);
         if let (Some(first), Some(outcome)) = (connect, outcome) {
             let named = &first.program.named;
-            self.tell(outcome, named.uid, named.program.report_len(), now_us);
+            self.send_report(outcome, named.uid, named.program.report_len(), now_us);
         }
         (ran, outcome)
     }
@@ -220,7 +220,7 @@ impl PacketFlowEngine {
         let running = running.map(|running| (running.uid(), running.program().report_len()));
         let now_us = packet.now_us();
         if let Some((uid, len)) = running {
-            self.tell(outcome, uid, len, now_us);
+            self.send_report(outcome, uid, len, now_us);
         }
         if outcome.report || outcome.native || now_us >= self.next_sample_us {
             self.sample(now_us);
@@ -247,7 +247,7 @@ impl PacketFlowEngine {
     }
 
     /// Sends a report, if the program made one.
-    fn tell(&mut self, outcome: InvokeOutcome, program: ProgramUid, len: usize, at_us: u64) {
+    fn send_report(&mut self, outcome: InvokeOutcome, program: ProgramUid, len: usize, at_us: u64) {
         if !outcome.report || !self.announced {
             return;
         }

@@ -70,7 +70,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
     let mut server = server(&TURNS);
     for n in 0..20 {
         let reply = ask(&mut server, 0, &inputs(1), n << 27);
-        crate::support::tell(&mut server, &reply.feedback(1));
+        crate::support::give_feedback(&mut server, &reply.feedback(1));
     }
     let whole = server.state(Ending::NotYet).encode();
     let seed = whole[..whole.len() - 4].to_vec();
