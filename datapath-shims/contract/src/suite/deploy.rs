@@ -3,7 +3,7 @@
 use super::draws::{below, chance, pick};
 use super::executor::{Script, ScriptStep};
 use super::images;
-use crate::Part;
+use crate::command::Part;
 use crate::slots::{free_buffer, promoted, pushed, rolled_back};
 use ccplane_infer::{BUFFERS, Control, Shape};
 use rand_core::RngCore;

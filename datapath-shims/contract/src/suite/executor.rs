@@ -1,10 +1,13 @@
 //! The interface of a shim's program runner to the suite, and the reference that the runner is held against.
 
-use crate::slots::SlotPolicies;
-use crate::{
-    Datapath, DatapathError, Event, Field, FlowId, FlowInfo, ON_ACKS, Part, ProgramUid, SlotTable,
-    apply_fields, mss_register,
-};
+use crate::command::{Field, Part};
+use crate::datapath::{Datapath, ON_ACKS};
+use crate::error::DatapathError;
+use crate::event::Event;
+use crate::fields::{apply_fields, mss_register};
+use crate::flow::FlowInfo;
+use crate::ids::{FlowId, ProgramUid};
+use crate::slots::{SlotPolicies, SlotTable};
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
 use ccplane_program::vm::{InvokeOutcome, PrimValues, Prims, ProgramState, SendPrims};

@@ -1,7 +1,7 @@
 //! Streams of ACKs as a live flow would see them, from what happens to the flow.
 
 use super::executor::{START_MSS_BYTES, ScriptStep};
-use crate::{Field, Part};
+use crate::command::{Field, Part};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 

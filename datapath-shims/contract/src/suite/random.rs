@@ -6,7 +6,9 @@ use super::deploy::deploy;
 use super::draws::{below, chance, pick};
 use super::executor::{START_MSS_BYTES, Script, ScriptStep};
 use super::operation::{AckStream, Operation};
-use crate::{Field, FlowId, MSS_REGISTER};
+use crate::command::Field;
+use crate::fields::MSS_REGISTER;
+use crate::ids::FlowId;
 use ccplane_program::ir::{
     Clause, Dst, HistoryDecl, Hook, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH,
     MAX_INSTS, MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim,

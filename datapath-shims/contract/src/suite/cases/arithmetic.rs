@@ -219,7 +219,7 @@ impl Form {
         prims.set(Prim::FlowWasTimeout, self.a.1);
         let fields = [(control, self.a.1), (control + 1, self.b.1)];
         let steps = vec![
-            ScriptStep::Update(fields.map(|(r, value)| (crate::Field::Reg(r), value)).to_vec()),
+            ScriptStep::Update(fields.map(|(r, value)| (crate::command::Field::Reg(r), value)).to_vec()),
             ScriptStep::Invoke(prims),
         ];
         let expect = |what, value| Expectation { invocation: 0, what, value };
