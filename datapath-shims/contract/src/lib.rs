@@ -12,10 +12,10 @@
 //! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
 //!    segment, at most the transport's limits); the registers keep their exact values.
 //! 6. `(policy slot)` does what [`ccplane_infer::Slot::decide`] does, with the flow's id as key, on the slot's control
-//!    word as it stood when the decision began. No decision sees half of a snapshot. A flow's [`FlowPolicy`](ccplane_infer::FlowPolicy) lives as
-//!    long as the flow, over changes of its program. A program is installed only if its slots are defined and take as
-//!    many inputs as its histories have cells; where a policy has no answer, the invocation's effects stand and
-//!    the native algorithm goes on from its window.
+//!    word as it stood when the decision began. No decision sees half of a snapshot. A flow's
+//!    [`FlowPolicy`](ccplane_infer::FlowPolicy) lives as long as the flow, over changes of its program. A program is
+//!    installed only if its slots are defined and take as many inputs as its histories have cells; where a policy has
+//!    no answer, the invocation's effects stand and the native algorithm goes on from its window.
 //! 7. A report of an invocation that asked a policy is a row of a batch: it wakes nobody.
 //! 8. A path's MTU is found while the flow runs: what a program keeps in [`MSS_REGISTER`] follows the flow's segment size
 //!    for as long as it is that size. At each invocation, after what was staged, a register that holds the size of the
