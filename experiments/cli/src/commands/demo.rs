@@ -1,7 +1,7 @@
 //! Runs the shipped plan `demo` on the datapaths that this machine has, and writes its report: `ccplane demo`.
 
+use super::output::{print, print_json};
 use super::run::{PlanOutput, execute, exit_code, write_report};
-use super::{print, print_json};
 use crate::cli::DemoArgs;
 use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::failure::Failure;

@@ -5,7 +5,7 @@ mod measure;
 mod subject;
 mod tune;
 
-use super::{print, print_json, shown, table};
+use super::output::{print, print_json, shown, table};
 use crate::cli::{HostCommand, HostSetArgs, HostShowArgs, HostUndoArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{

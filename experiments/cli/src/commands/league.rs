@@ -1,7 +1,10 @@
 //! `ccplane league`: algorithms ranked on drawn links.
 
+use super::invoked::Invoked;
+use super::output::print;
 use super::run::OwnAgents;
-use super::{Invoked, SIGNALLED, print, stop_on_signals, variants};
+use super::signals::{SIGNALLED, stop_on_signals};
+use super::variants;
 use crate::cli::{LeagueArgs, OpenSet};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -92,7 +95,7 @@ pub(crate) fn league(
         false => None,
     };
     match args.json {
-        true => super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?,
+        true => super::output::print_json(&Ranked { table: &table, live: agreement.as_ref() })?,
         false => {
             let agreement = agreement.as_ref().map(Agreement::text).unwrap_or_default();
             print(&format!("{agreement}\n{}\n", args.results.join("league.html").display()))?;

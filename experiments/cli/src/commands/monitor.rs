@@ -1,6 +1,7 @@
 //! `ccplane top` and `ccplane web`: live pages of the running agent.
 
-use super::{print, stop_on_signals};
+use super::output::print;
+use super::signals::stop_on_signals;
 use crate::cli::{AgentPlace, TopArgs, WebArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_monitor::source::Target;

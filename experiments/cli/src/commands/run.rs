@@ -1,7 +1,8 @@
 //! Runs plans: `ccplane run`.
 
+use super::output::{print, print_json};
 use super::qlog_file::{Follower, LiveTrace};
-use super::{SIGNALLED, print, print_json, stop_on_signals};
+use super::signals::{SIGNALLED, stop_on_signals};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
 use ccplane_agent::config::Switch;
@@ -162,7 +163,10 @@ fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     let row = |p: &Listed| {
         vec![p.name.to_owned(), p.runs.to_string(), p.seconds.div_ceil(60).to_string(), p.title.clone()]
     };
-    print(&super::table(&["plan", "runs", "minutes", "what"], &plans.iter().map(row).collect::<Vec<_>>()))
+    print(&super::output::table(
+        &["plan", "runs", "minutes", "what"],
+        &plans.iter().map(row).collect::<Vec<_>>(),
+    ))
 }
 
 /// The plans of fabrics, whose runs are simulated.

@@ -1,6 +1,6 @@
 //! Runs algorithms in the simulator: `ccplane sim`.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::SimArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;

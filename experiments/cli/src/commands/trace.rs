@@ -1,6 +1,6 @@
 //! Checks, draws and makes link traces, and reads link logs: `ccplane trace`.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::{
     CellularArgs, ConvertArgs, GenerateArgs, LogArgs, Made, SeriesUnit, ShapeCommand, TraceArgs, TraceCommand,
 };

@@ -2,7 +2,7 @@
 
 mod progress;
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::{Backend, Learns, Links, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_env::recipe::{Adaptation, Line, Recipe, VISITED_EPISODES};

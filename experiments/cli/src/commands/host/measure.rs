@@ -2,7 +2,8 @@
 
 use super::subject::{Bar, Host, Opened};
 use crate::cli::HostMeasureArgs;
-use crate::commands::{SIGNALLED, print, print_json, shown, stop_on_signals, table};
+use crate::commands::output::{print, print_json, shown, table};
+use crate::commands::signals::{SIGNALLED, stop_on_signals};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
     Cell, Frame, Page, Row, RowOutcome, Source, SweepEnd, SweepOptions, SweepStep, Table, TableError,

@@ -170,7 +170,7 @@ impl Bar {
     pub(super) fn draw(&mut self, done: u64, total: u64, says: &str) {
         self.0.set_length(total);
         self.0.set_position(done);
-        self.0.set_message(crate::commands::shown(says));
+        self.0.set_message(crate::commands::output::shown(says));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{PredictError, images};
 use crate::cli::{PredictAskArgs, PredictBenchArgs};
-use crate::commands::{print, print_json};
+use crate::commands::output::{print, print_json};
 use ccplane_agent::failure::Failure;
 use ccplane_predict::load::{self, Load, LoadOutcome, Pace};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};

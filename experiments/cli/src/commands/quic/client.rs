@@ -5,7 +5,7 @@ use super::steering::{EngineWithAgent, Environment, LearnsAs};
 use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
 use crate::cli::{QuicClientArgs, QuicGetArgs, QuicPutArgs, QuicSteering};
-use crate::commands::{print, print_json, shown};
+use crate::commands::output::{print, print_json, shown};
 use ccplane_agent::control::ModeName;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
