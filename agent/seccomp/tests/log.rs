@@ -81,7 +81,7 @@ fn refused_calls_are_logged_if_asked_for() {
     };
     let (silent, logged) = (run("silent"), run("logged"));
     // The kernel writes records from a thread of its own, in order.
-    let mut records = Vec::new();
+    let mut records: Vec<String> = Vec::new();
     let of = |child: &str, records: &[String]| -> Vec<String> {
         records.iter().filter(|m| m.contains("type=1326") && m.contains(child)).cloned().collect()
     };

@@ -92,7 +92,8 @@ fn tests_wait_for_states_and_sleep_for_the_time_itself_only() {
     let mut found = BTreeMap::new();
     crate::sources::each("", &[], |path, source| {
         let Some(tests) = tests_of(&path, source) else { return };
-        let count = calls(tests.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+        let tokens = tests.parse::<TokenStream>();
+        let count = calls(tokens.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
         if count > 0 {
             found.insert(path.to_str().unwrap().to_owned(), count);
         }
@@ -103,7 +104,7 @@ fn tests_wait_for_states_and_sleep_for_the_time_itself_only() {
 
 #[test]
 fn calls_are_told_from_methods_definitions_and_words() {
-    let count = |source: &str| calls(source.replace("NAP", SLEEP).parse().unwrap());
+    let count = |source: &str| calls(source.replace("NAP", SLEEP).parse::<TokenStream>().unwrap());
     assert_eq!(count("std::thread::NAP(LONG); spawn(|| { assert!(NAP(1)) });"), 2);
     assert_eq!(count("by.NAP(LONG); fn NAP(long: u64) {} \"NAP(1)\"; use std::thread::NAP; NAP"), 0);
     let unit = "fn f() {\n    NAP(1);\n}\n\n#[cfg(test)]\nmod tests {\n    NAP(1);\n}\n";
