@@ -140,7 +140,8 @@ mod tests {
                 prop_assert_eq!(got.duration_ms, interval_ms);
                 prop_assert!(asked.bit_per_s.abs_diff(got.bit_per_s) <= one, "{:?} {:?}", asked, got);
             }
-            let bits = |steps: &[RateStep]| -> u64 { steps.iter().map(|s| s.bit_per_s * u64::from(interval_ms) / 1000).sum() };
+            let bits_of = |step: &RateStep| step.bit_per_s * u64::from(interval_ms) / 1000;
+            let bits = |steps: &[RateStep]| -> u64 { steps.iter().map(bits_of).sum() };
             prop_assert!(bits(&again) + 30 >= bits(&steps) / OPPORTUNITY_BITS * OPPORTUNITY_BITS);
             prop_assert!(bits(&again) <= bits(&steps) + OPPORTUNITY_BITS);
             // Once more around, nothing changes but by the rounding of a rate to whole bits per second.

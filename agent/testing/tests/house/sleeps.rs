@@ -1,4 +1,5 @@
-//! Tests wait for states (`ccplane_testing::wait_for` and its kin). Those that sleep do so for the time itself, and are listed here.
+//! Tests wait for states (`ccplane_testing::wait_for` and its kin). Those that sleep do so for the time itself, and are
+//! listed here.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -171,8 +171,8 @@ impl PacketsDatapath {
     /// Returns an entry of the kernel's array that holds no program, and whose last one no flow runs any more.
     fn free_slot(&self) -> Result<usize, DatapathError> {
         let is_taken = |slot| {
-            let of = |loaded: &LoadedPacketProgram| matches!(loaded.place, Place::Send { slot: taken, .. } if taken == slot);
-            self.programs.iter().any(|(_, program)| of(&program.loaded))
+            let of = |place: &Place| matches!(place, Place::Send { slot: taken, .. } if *taken == slot);
+            self.programs.iter().any(|(_, program)| of(&program.loaded.place))
         };
         let free = (0..MAX_PROGRAMS).find(|slot| !is_taken(*slot) && self.users(*slot) == 0);
         free.ok_or(DatapathError::ProgramsFull { limit: MAX_PROGRAMS })
