@@ -93,7 +93,7 @@ impl Flow for AuroraFlow {
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
         let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
         let worth = self.worth(&interval);
-        self.rows.tell(now_us, report, worth, control);
+        self.rows.add_interval(now_us, report, worth, control);
     }
 
     fn on_lost_reports(&mut self, _count: u32) {

@@ -109,8 +109,14 @@ impl Rows {
         Rows { builder: RowBuilder::new(slot, DEPTH, FEATURES, constants), sum: 0.0, count: 0.0 }
     }
 
-    /// The interval of this report was worth `reward`.
-    pub(crate) fn tell(&mut self, now_us: u64, report: &Report<'_>, reward: f64, control: &mut Control) {
+    /// Adds an interval that was worth `reward`.
+    pub(crate) fn add_interval(
+        &mut self,
+        now_us: u64,
+        report: &Report<'_>,
+        reward: f64,
+        control: &mut Control,
+    ) {
         self.sum += reward;
         self.count += 1.0;
         if let Some(row) = self.builder.row(now_us, report, (self.sum / self.count) as f32) {

@@ -13,7 +13,7 @@ const POLL_US: u64 = 50_000;
 const MAX_UNHANDLED: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HostState {
     /// No rule gives it flows.
     Unwanted,
     Present,
@@ -24,7 +24,7 @@ enum State {
 pub(crate) struct HostedLink {
     bridge: Bridge,
     channel: Channel,
-    state: State,
+    state: HostState,
     silence: Silence,
     silence_us: u64,
     /// Messages handled at the last look.
@@ -37,7 +37,7 @@ impl HostedLink {
         HostedLink {
             bridge: Bridge::new(channel.name, max_flows, std::process::id()),
             channel,
-            state: State::Unwanted,
+            state: HostState::Unwanted,
             silence: Silence::new(silence_us, 0),
             silence_us,
             handled: 0,
@@ -59,7 +59,7 @@ impl HostedLink {
 
     /// Passes messages between the algorithm and the core, both ways; returns whether it asked the core for anything.
     pub fn exchange(&mut self, core: &mut Core, now_us: u64) -> bool {
-        let has_ended = self.channel.ended().is_some() && self.state != State::Ended;
+        let has_ended = self.channel.ended().is_some() && self.state != HostState::Ended;
         if has_ended || now_us >= self.next_poll_us {
             self.next_poll_us = now_us.saturating_add(POLL_US);
             self.poll(core, now_us);
@@ -67,11 +67,11 @@ impl HostedLink {
         let mut asked = false;
         while let Some(answer) = self.channel.answer() {
             self.silence.note_answer(now_us);
-            if self.state == State::Present {
+            if self.state == HostState::Present {
                 asked |= self.bridge.datagram(core, &answer);
             }
         }
-        if self.state != State::Present {
+        if self.state != HostState::Present {
             return asked;
         }
         while let Some(event) = core.next_host_event(self.channel.name) {
@@ -92,16 +92,16 @@ impl HostedLink {
     fn poll(&mut self, core: &mut Core, now_us: u64) {
         let algorithm = self.channel.name;
         if let Some(why) = self.channel.ended() {
-            if self.state != State::Ended {
+            if self.state != HostState::Ended {
                 warn!(algorithm, %why, "a hosted algorithm has ended; its flows go to their native algorithm");
                 let why = Arc::clone(why);
-                self.leave(core, State::Ended, HostReason::Ended { algorithm, why });
+                self.leave(core, HostState::Ended, HostReason::Ended { algorithm, why });
             }
             return;
         }
         if !core.wants_host(algorithm) {
-            if self.state != State::Unwanted {
-                self.leave(core, State::Unwanted, HostReason::Unhosted { algorithm });
+            if self.state != HostState::Unwanted {
+                self.leave(core, HostState::Unwanted, HostReason::Unhosted { algorithm });
             }
             return;
         }
@@ -110,9 +110,9 @@ impl HostedLink {
             self.silence.note_answer(now_us);
         }
         match (self.silence.check(self.channel.unhandled(), now_us), self.state) {
-            (_, State::Unwanted) => self.greet(core, now_us),
-            (Some(_), State::Present) => self.silent(core, now_us),
-            (None, State::Silent) => {
+            (_, HostState::Unwanted) => self.greet(core, now_us),
+            (Some(_), HostState::Present) => self.silent(core, now_us),
+            (None, HostState::Silent) => {
                 info!(algorithm, "a hosted algorithm goes on");
                 self.greet(core, now_us);
             }
@@ -121,7 +121,7 @@ impl HostedLink {
     }
 
     fn greet(&mut self, core: &mut Core, now_us: u64) {
-        self.state = State::Present;
+        self.state = HostState::Present;
         self.silence = Silence::new(self.silence_us, now_us);
         self.bridge.arrive(core);
     }
@@ -134,11 +134,11 @@ impl HostedLink {
             for_ms,
             "a hosted algorithm is silent: it takes no messages; its flows go to their native algorithm"
         );
-        self.leave(core, State::Silent, HostReason::Silent { algorithm, for_ms });
+        self.leave(core, HostState::Silent, HostReason::Silent { algorithm, for_ms });
     }
 
-    fn leave(&mut self, core: &mut Core, to: State, reason: HostReason) {
-        if self.state == State::Present {
+    fn leave(&mut self, core: &mut Core, to: HostState, reason: HostReason) {
+        if self.state == HostState::Present {
             self.bridge.log_counters();
         }
         self.state = to;

@@ -3,7 +3,7 @@
 //! Towards portus the agent is a datapath of CCP's own protocol ([`ccplane_wire::v1`]): it says READY, announces the flows that rules
 //! give to portus, and passes their reports on. Bytecode that portus installs is lifted to our IR and installed in whatever
 //! [`Datapath`](ccplane_contract::Datapath) carries a flow, where it runs compiled. [`Bridge`] is the state machine, without I/O;
-//! [`Link`] is its unix datagram socket, or the kernel module's device for one that listens on netlink. [`Hosted`] is an algorithm crate of portus in this very process, to which a channel leads; [`Links`]
+//! [`PortusLink`] is its unix datagram socket, or the kernel module's device for one that listens on netlink. [`Hosted`] is an algorithm crate of portus in this very process, to which a channel leads; [`Links`]
 //! are all ways of a loop.
 //!
 //! The protocol has no sign of life. Portus is there while it reads what is sent: one that leaves datagrams unread for
@@ -46,7 +46,7 @@ mod transport;
 
 pub use bridge::{Bridge, BridgeCounters};
 pub use hosted::{Hosted, Wire, WireError};
-pub use link::Link;
+pub use link::PortusLink;
 pub use links::Links;
 
 use ccplane_alg::{Algorithm, Control, Flow, Report};

@@ -23,7 +23,7 @@ const MAX_DATAGRAMS: usize = 256;
 const MAX_DATAGRAM_BYTES: usize = 65_536;
 
 /// The state of portus, as the link sees it.
-enum State {
+enum PortusState {
     /// Portus does not listen, or no rule gives it flows.
     Absent,
     /// Portus was greeted. `at`: device and inode of its socket.
@@ -33,11 +33,11 @@ enum State {
 }
 
 /// The link to a portus agent, which one loop polls.
-pub struct Link {
+pub struct PortusLink {
     options: Options,
     bridge: Bridge,
     transport: Option<Transport>,
-    state: State,
+    state: PortusState,
     silence: Silence,
     next_poll_us: u64,
     buffer: Vec<u8>,
@@ -46,15 +46,15 @@ pub struct Link {
     warned_of_strangers: bool,
 }
 
-impl Link {
+impl PortusLink {
     /// Makes a link that reaches for portus once rules give flows to it.
-    pub fn new(options: Options) -> Link {
-        Link {
+    pub fn new(options: Options) -> PortusLink {
+        PortusLink {
             bridge: Bridge::new(PORTUS, options.max_flows, std::process::id()),
             silence: Silence::new(options.silence_us, 0),
             options,
             transport: None,
-            state: State::Absent,
+            state: PortusState::Absent,
             next_poll_us: 0,
             buffer: Vec::new(),
             said: None,
@@ -92,33 +92,33 @@ impl Link {
         self.next_poll_us = now_us.saturating_add(RETRY_US);
         if !core.wants_host(PORTUS) {
             if self.transport.take().is_some() {
-                self.state = State::Absent;
+                self.state = PortusState::Absent;
                 self.bridge.leave(core, HostReason::Unhosted { algorithm: PORTUS });
             }
             return;
         }
-        if matches!(self.state, State::Absent) {
+        if matches!(self.state, PortusState::Absent) {
             return self.reach(core, now_us);
         }
         self.next_poll_us = now_us.saturating_add(POLL_US);
-        let (State::Present { at } | State::Silent { at }) = self.state else { return };
+        let (PortusState::Present { at } | PortusState::Silent { at }) = self.state else { return };
         let path = &self.options.socket;
         let Some(transport) = &self.transport else { return };
         if place(path) != Some(at) || !transport.has_listener(path) {
             return self.lose(core, now_us);
         }
         match (self.silence.check(transport.unread(), now_us), &self.state) {
-            (Some(silent_us), State::Present { .. }) => {
+            (Some(silent_us), PortusState::Present { .. }) => {
                 let for_ms = silent_us / 1000;
                 warn!(for_ms, "portus is silent: it reads nothing; its flows go to their native algorithm");
                 self.bridge.log_counters();
                 self.bridge.leave(core, HostReason::Silent { algorithm: PORTUS, for_ms });
-                self.state = State::Silent { at };
+                self.state = PortusState::Silent { at };
                 if let Some(transport) = &mut self.transport {
                     transport.wait_for_room(false);
                 }
             }
-            (None, State::Silent { .. }) => {
+            (None, PortusState::Silent { .. }) => {
                 info!("portus reads again");
                 self.greet(core, at, now_us);
             }
@@ -158,7 +158,7 @@ impl Link {
     fn greet(&mut self, core: &mut Core, at: (u64, u64), now_us: u64) {
         info!(socket = %self.options.socket.display(), "portus listens: it is told of its flows");
         self.said = None;
-        self.state = State::Present { at };
+        self.state = PortusState::Present { at };
         self.silence = Silence::new(self.options.silence_us, now_us);
         self.next_poll_us = now_us.saturating_add(POLL_US);
         self.bridge.arrive(core);
@@ -166,7 +166,7 @@ impl Link {
 
     /// Its socket is gone.
     fn lose(&mut self, core: &mut Core, now_us: u64) {
-        self.state = State::Absent;
+        self.state = PortusState::Absent;
         self.bridge.log_counters();
         self.unreachable(core, nobody(&self.options.socket));
         // What it left unread is gone with it.
@@ -181,7 +181,7 @@ impl Link {
             match transport.receive(&mut self.buffer) {
                 Ok(Received::Bytes(bytes)) => {
                     self.silence.note_answer(now_us);
-                    if matches!(self.state, State::Present { .. }) {
+                    if matches!(self.state, PortusState::Present { .. }) {
                         let datagram = self.buffer.get(..bytes).unwrap_or_default();
                         asked |= self.bridge.datagram(core, datagram);
                     }
@@ -200,14 +200,14 @@ impl Link {
             }
         }
         // A look may have found that out before.
-        if has_gone && !matches!(self.state, State::Absent) {
+        if has_gone && !matches!(self.state, PortusState::Absent) {
             self.lose(core, now_us);
         }
         asked
     }
 
     fn send(&mut self, core: &mut Core) {
-        if !matches!(self.state, State::Present { .. }) {
+        if !matches!(self.state, PortusState::Present { .. }) {
             return;
         }
         let Some(transport) = &mut self.transport else { return };
@@ -223,7 +223,7 @@ impl Link {
                 Err(_) => {
                     // The next turn's look says what became of it, and reaches again.
                     self.next_poll_us = 0;
-                    self.state = State::Absent;
+                    self.state = PortusState::Absent;
                     return self.unreachable(core, nobody(&self.options.socket));
                 }
             }
@@ -231,7 +231,7 @@ impl Link {
         transport.wait_for_room(full);
         if self.bridge.has_overflowed() {
             self.next_poll_us = 0;
-            self.state = State::Absent;
+            self.state = PortusState::Absent;
             self.unreachable(core, "more waits for it than may wait".to_owned());
         }
     }

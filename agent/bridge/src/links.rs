@@ -3,7 +3,7 @@
 use crate::bridge::BridgeCounters;
 use crate::hosted::Hosted;
 use crate::hosted_link::HostedLink;
-use crate::link::Link;
+use crate::link::PortusLink;
 use crate::{Options, PORTUS};
 use ccplane_alg::Algorithm;
 use ccplane_core::Core;
@@ -45,7 +45,7 @@ impl LoopWaker {
 
 /// The ways of one loop.
 pub struct Links {
-    portus: Link,
+    portus: PortusLink,
     hosted: Vec<HostedLink>,
     /// Present if this process hosts any.
     waker: Option<LoopWaker>,
@@ -58,7 +58,7 @@ impl Links {
     /// There is no descriptor or thread left.
     pub fn new(options: Options, algorithms: &[Arc<dyn Algorithm>], enter: fn()) -> io::Result<Links> {
         let (silence_us, max_flows) = (options.silence_us, options.max_flows);
-        let mut links = Links { portus: Link::new(options), hosted: Vec::new(), waker: None };
+        let mut links = Links { portus: PortusLink::new(options), hosted: Vec::new(), waker: None };
         let hosted = algorithms.iter().filter_map(|a| (&**a as &dyn Any).downcast_ref::<Hosted>());
         for hosted in hosted {
             let waker = match &mut links.waker {

@@ -49,7 +49,7 @@ impl Fallbacks {
         let (kind, algorithm) = (attached.capabilities.kind, state.algorithm);
         if attached.capabilities.has_native() || is_left {
             if matches!(reason, NativeReason::Panicked(_)) {
-                self.tell(Fallback { kind, algorithm, reason, instead: Some(NATIVE) });
+                self.note_fallback(Fallback { kind, algorithm, reason, instead: Some(NATIVE) });
             }
             return false;
         }
@@ -61,14 +61,14 @@ impl Fallbacks {
         }
         let started = entry.and_then(|e| start(e, e.algorithm.clone(), attached, flow, state, None).ok());
         let instead = started.as_ref().map(|running| running.name);
-        self.tell(Fallback { kind, algorithm, reason: reason.clone(), instead });
+        self.note_fallback(Fallback { kind, algorithm, reason: reason.clone(), instead });
         let Some(running) = started else { return false };
         state.fell_back = Some(Box::new(reason));
         state.steered = Ok(running);
         true
     }
 
-    fn tell(&mut self, fallback: Fallback) {
+    fn note_fallback(&mut self, fallback: Fallback) {
         if self.known.insert((fallback.kind, fallback.algorithm)) {
             self.untold.push(fallback);
         }

@@ -82,7 +82,7 @@ impl Host {
         Host { algorithm, present: Err(HostReason::Unhosted { algorithm }), to, events }
     }
 
-    pub fn tell(&self, event: HostEvent) {
+    pub fn send_event(&self, event: HostEvent) {
         // The core holds the other end.
         let _ = self.to.send(event);
     }
@@ -93,7 +93,7 @@ impl Host {
             return reason.clone();
         }
         let (info, requested, cwnd_bytes) = (info.clone(), requested.cloned(), info.init_cwnd_bytes);
-        self.tell(HostEvent::Started { flow, info, cwnd_bytes, requested });
+        self.send_event(HostEvent::Started { flow, info, cwnd_bytes, requested });
         HostReason::NoProgramYet { algorithm: self.algorithm }
     }
 
@@ -104,12 +104,12 @@ impl Host {
 
     pub fn ended(&self, flow: HostedFlow) {
         if self.present.is_ok() {
-            self.tell(HostEvent::Ended { flow });
+            self.send_event(HostEvent::Ended { flow });
         }
     }
 
     pub fn refused(&self, program: ProgramUid, error: &Arc<DatapathError>) {
-        self.tell(HostEvent::Refused { program, error: Arc::clone(error) });
+        self.send_event(HostEvent::Refused { program, error: Arc::clone(error) });
     }
 }
 

@@ -74,7 +74,7 @@ impl Core {
             let flow = HostedFlow { datapath: id, flow: stats.flow };
             let cwnd_bytes = if cwnd_bytes == 0 { state.info.init_cwnd_bytes } else { cwnd_bytes };
             let (info, requested) = (state.info.clone(), state.requested.clone());
-            host.tell(HostEvent::Started { flow, info, cwnd_bytes, requested });
+            host.send_event(HostEvent::Started { flow, info, cwnd_bytes, requested });
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// The configuration file and control socket through which a command reaches the agent.
 #[derive(Args, Debug)]
-pub struct Place {
+pub struct AgentPlace {
     /// The agent's configuration file; without it /etc/ccplane.toml if there is one, else the defaults.
     #[arg(long, value_name = "FILE", env = "CCPLANE_CONFIG")]
     pub config: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Place {
 #[derive(Args, Debug)]
 pub struct AgentArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: AgentPlace,
 
     /// Print the default configuration, every key documented, and exit.
     #[arg(long)]

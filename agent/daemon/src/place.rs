@@ -1,6 +1,6 @@
 //! The agent's place: its configuration and the paths that follow from it.
 
-use crate::args::Place;
+use crate::args::AgentPlace;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::rundir::{self, SERVICE_STATE};
@@ -31,7 +31,7 @@ pub struct Located {
     pub control_socket: PathBuf,
 }
 
-impl Place {
+impl AgentPlace {
     /// Reads the configuration; `algorithms` are those that rules may name, where the caller knows them.
     pub fn locate(&self, algorithms: Option<&[&str]>) -> Result<Located, Failure> {
         let config = Config::load(self.config.as_deref(), algorithms)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource};
 use ccplane_algs::Aurora;
 use ccplane_env::spec::{Steps, aurora};
-use ccplane_env::{ActionMap, Decider, Family, Measured, NoObserver, Prepared, Range, RealLinks, run};
+use ccplane_env::{ActionMap, Decider, Family, FlowTotals, NoObserver, Prepared, Range, RealLinks, run};
 use ccplane_learn::{Architecture, Policy, Provenance};
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Activation, Dense, Mlp};
@@ -120,7 +120,7 @@ fn the_program_decides_bit_for_bit_what_the_tree_decides() {
     let family = Family::Real(links);
     let asking = [Prepared::new(Arc::new(Aurora::default())).unwrap()];
     let written = [Prepared::new(Arc::new(Other(Box::leak(program.into_boxed_str())))).unwrap()];
-    let counts = |m: Vec<Measured>| m.iter().map(|m| (m.delivered, m.lost)).collect::<Vec<_>>();
+    let counts = |m: Vec<FlowTotals>| m.iter().map(|m| (m.delivered, m.lost)).collect::<Vec<_>>();
     let mut delivered = 0;
     for seed in 100..112 {
         let mut scenario = family.draw(seed, 200, false);

@@ -4,7 +4,7 @@
 mod generic;
 
 use ccplane_agent::agent::OwnLoop;
-use ccplane_agent::args::Place;
+use ccplane_agent::args::AgentPlace;
 use ccplane_agent::control::ModeName;
 use ccplane_core::Rules;
 use ccplane_ebpf::clean_all;
@@ -47,7 +47,7 @@ fn generic_cong_avoids_reno_steers_a_kernel_flow() {
     let config = home.path().join("agent.toml");
     let text = format!("[datapath.ebpf]\nmode = \"on\"\nname = \"{CC}\"\nrun_dir = {:?}\n", home.path());
     fs::write(&config, text).unwrap();
-    let place = Place { config: Some(config), socket: Some(home.path().join("control.sock")) };
+    let place = AgentPlace { config: Some(config), socket: Some(home.path().join("control.sock")) };
     let algorithms = beside_ours([generic::reno()]);
     let located = place.locate(None).map_err(|failure| failure.message()).unwrap();
     let started = OwnLoop::start(&located, &Rules::all(RENO), &algorithms);

@@ -4,7 +4,7 @@
 
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Prim};
-use ccplane_program::vm::{FastVm, NoPolicies, Outcome, Prims, ProgramState};
+use ccplane_program::vm::{FastVm, InvokeOutcome, NoPolicies, Prims, ProgramState};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -75,7 +75,7 @@ fn main() {
 fn time(
     acks: &[Prims],
     mut flow: ProgramState,
-    mut invoke: impl FnMut(&mut ProgramState, &Prims) -> Outcome,
+    mut invoke: impl FnMut(&mut ProgramState, &Prims) -> InvokeOutcome,
 ) -> (f64, f64) {
     let (start, mut reports) = (Instant::now(), 0);
     for n in 0..TIMES {

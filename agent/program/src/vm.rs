@@ -12,7 +12,7 @@ use crate::ir::{
 use crate::ir::{Clause, Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op};
 
 /// The values of a hook's primitives at one invocation.
-pub trait Measured {
+pub trait PrimValues {
     /// Returns the value of one primitive; 0 for one of another hook.
     fn get(&self, prim: Prim) -> i64;
 }
@@ -50,7 +50,7 @@ impl Prims {
     }
 }
 
-impl Measured for Prims {
+impl PrimValues for Prims {
     #[inline]
     fn get(&self, prim: Prim) -> i64 {
         Prims::get(self, prim)
@@ -77,7 +77,7 @@ impl SendPrims {
     }
 }
 
-impl Measured for SendPrims {
+impl PrimValues for SendPrims {
     #[inline]
     fn get(&self, prim: Prim) -> i64 {
         (prim as usize).checked_sub(ACK_PRIM_COUNT).map_or(0, |at| self.0[at])
@@ -151,7 +151,7 @@ impl Policies for NoPolicies {
 
 /// The requests of one invocation to the datapath, beyond [`ProgramState::cwnd_bytes`] and [`ProgramState::rate_bytes_per_s`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct InvokeOutcome {
     /// Send a report: the first [`Program::report_len`] values that [`ProgramState::invoke`] left in its buffer.
     pub report: bool,
     /// A policy was asked.
@@ -199,19 +199,24 @@ impl ProgramState {
     }
 
     /// Runs `program`, which asks no policy, on one ACK: [`ProgramState::invoke_with`] and [`NoPolicies`].
-    pub fn invoke(&mut self, program: &Program, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Outcome {
+    pub fn invoke(
+        &mut self,
+        program: &Program,
+        prims: &Prims,
+        report: &mut [i64; MAX_REGS],
+    ) -> InvokeOutcome {
         self.invoke_with(program, prims, &mut NoPolicies, report)
     }
 
     /// Runs `program` on one ACK. If the outcome says report, `report` holds the register file as the
     /// program left it, and the volatile registers are back at their initial values.
-    pub fn invoke_with<P: Policies + ?Sized, M: Measured>(
+    pub fn invoke_with<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         program: &Program,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         let now_us = prims.get(program.hook().clock());
         let (cwnd_before, rate_before) = (self.cwnd_bytes, self.rate_bytes_per_s);
         let (priority_before, path_before) = (self.priority, self.path);
@@ -233,7 +238,7 @@ impl ProgramState {
                 break;
             }
         }
-        let outcome = Outcome { report: run.should_report, asked: run.asked, native: run.native };
+        let outcome = InvokeOutcome { report: run.should_report, asked: run.asked, native: run.native };
         // A window that is not positive, or a negative rate, is no decision.
         if self.cwnd_bytes <= 0 {
             self.cwnd_bytes = cwnd_before;
@@ -276,7 +281,7 @@ struct Run<'a, P: ?Sized, M> {
     native: bool,
 }
 
-impl<P: Policies + ?Sized, M: Measured> Run<'_, P, M> {
+impl<P: Policies + ?Sized, M: PrimValues> Run<'_, P, M> {
     /// Runs one clause; true if its guard held.
     fn clause(&mut self, clause: &Clause) -> bool {
         let program = self.program;

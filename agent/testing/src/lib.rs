@@ -12,7 +12,7 @@ mod process;
 mod wait;
 
 pub use process::Ended;
-pub use wait::{PATIENCE, wait_for, wait_until, wait_within};
+pub use wait::{PATIENCE, poll_within, wait_for, wait_for_ok, wait_until, wait_within};
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};

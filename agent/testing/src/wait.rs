@@ -1,5 +1,6 @@
 //! Waits for states: polls that are bounded in time.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// The time that a test waits for an event that must happen: far longer than a busy machine takes.
@@ -31,13 +32,35 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// It finds nothing by then.
 #[track_caller]
 pub fn wait_within<T>(patience: Duration, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    match poll_within(patience, || found().ok_or(())) {
+        Ok(value) => value,
+        Err(()) => panic!("{what}: not within {patience:?}"),
+    }
+}
+
+/// Waits until `found` returns `Ok`, but not longer than `patience`.
+///
+/// # Panics
+/// It returns errors until then; the last one is shown.
+#[track_caller]
+pub fn wait_for_ok<T, E: Debug>(patience: Duration, what: &str, found: impl FnMut() -> Result<T, E>) -> T {
+    match poll_within(patience, found) {
+        Ok(value) => value,
+        Err(last) => panic!("{what}: not within {patience:?}, at last {last:?}"),
+    }
+}
+
+/// Calls `found` until it returns `Ok` or `limit` has passed.
+///
+/// # Errors
+/// The last one that `found` returned.
+pub fn poll_within<T, E>(limit: Duration, mut found: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     loop {
-        if let Some(value) = found() {
-            return value;
+        match found() {
+            Err(_) if start.elapsed() < limit => std::thread::sleep(NAP),
+            last => return last,
         }
-        assert!(start.elapsed() < patience, "{what}: not within {patience:?}");
-        std::thread::sleep(NAP);
     }
 }
 
@@ -55,5 +78,14 @@ mod tests {
         let never = || wait_within(Duration::from_millis(5), "nothing", || None::<()>);
         let said = std::panic::catch_unwind(never).err().and_then(|said| said.downcast::<String>().ok());
         assert_eq!(said.as_deref().map(String::as_str), Some("nothing: not within 5ms"));
+    }
+
+    #[test]
+    fn a_wait_in_vain_shows_the_last_error() {
+        let never = || wait_for_ok(Duration::ZERO, "a file", || Err::<(), _>("no file"));
+        let said = std::panic::catch_unwind(never).err().and_then(|said| said.downcast::<String>().ok());
+        assert_eq!(said.as_deref().map(String::as_str), Some("a file: not within 0ns, at last \"no file\""));
+        assert_eq!(poll_within(Duration::ZERO, || Err::<(), _>(3)), Err(3));
+        assert_eq!(poll_within(Duration::ZERO, || Ok::<_, ()>(4)), Ok(4));
     }
 }

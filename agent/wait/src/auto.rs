@@ -19,7 +19,7 @@
 
 use crate::gaps::Gaps;
 use crate::plan::{Chart, Sleeps, Window};
-use crate::step::Step;
+use crate::step::WaitStep;
 
 /// The longest polling that the account allows at once after a quiet time, nanoseconds. With less than a tenth of a second,
 /// no second exceeds the budget by more than a tenth.
@@ -254,18 +254,18 @@ impl Auto {
         }
     }
 
-    pub(crate) fn next(&mut self, event_ns: u64, now_ns: u64) -> Step {
+    pub(crate) fn next(&mut self, event_ns: u64, now_ns: u64) -> WaitStep {
         self.earn(now_ns);
         let elapsed_ns = now_ns.saturating_sub(event_ns);
         let step = self.step(event_ns, elapsed_ns, now_ns);
-        self.gap.asleep_ns = matches!(step, Step::Sleep { .. }).then_some(elapsed_ns);
+        self.gap.asleep_ns = matches!(step, WaitStep::Sleep { .. }).then_some(elapsed_ns);
         step
     }
 
-    fn step(&mut self, event_ns: u64, elapsed_ns: u64, now_ns: u64) -> Step {
+    fn step(&mut self, event_ns: u64, elapsed_ns: u64, now_ns: u64) -> WaitStep {
         if self.percent == PERCENT {
             // A whole core is there for it.
-            return Step::Poll { until_ns: u64::MAX };
+            return WaitStep::Poll { until_ns: u64::MAX };
         }
         let Sleeps { cost_ns, early_ns, .. } = self.sleeps();
         let Window { from_ns, until_ns } = self.window;
@@ -274,7 +274,7 @@ impl Auto {
         }
         let begins_ns = from_ns.saturating_sub(early_ns);
         if elapsed_ns + cost_ns < begins_ns {
-            return Step::Sleep { until_ns: Some(event_ns + begins_ns) };
+            return WaitStep::Sleep { until_ns: Some(event_ns + begins_ns) };
         }
         // A poll as long as a sleep's own cost is free where it finds something.
         let is_free = from_ns == 0 && elapsed_ns < cost_ns && self.credit >= 0;
@@ -284,18 +284,18 @@ impl Auto {
         let paid_ns = if paid_ns < cost_ns { 0 } else { paid_ns };
         let poll_until_ns = (now_ns + paid_ns).max(free_until_ns).min(event_ns + until_ns);
         if poll_until_ns > now_ns {
-            Step::Poll { until_ns: poll_until_ns }
+            WaitStep::Poll { until_ns: poll_until_ns }
         } else {
             self.sleep_after_window(cost_ns)
         }
     }
 
     /// Sleeps until something comes; that is the gap's second sleep where there was one before the window.
-    fn sleep_after_window(&mut self, cost_ns: u64) -> Step {
+    fn sleep_after_window(&mut self, cost_ns: u64) -> WaitStep {
         if self.gap.slept && self.gap.polled_ns > 0 && !self.gap.charged_sleep {
             self.gap.charged_sleep = true;
             self.spend(cost_ns);
         }
-        Step::Sleep { until_ns: None }
+        WaitStep::Sleep { until_ns: None }
     }
 }

@@ -56,7 +56,7 @@ pub struct Dispatched {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedDispatch {
     stop: AtomicBool,
     marks: AtomicU64,
     wakes: AtomicU64,
@@ -65,7 +65,7 @@ struct Shared {
 /// A running dispatcher; dropped, it ends, and calls every owner once, so that none sleeps for ever.
 #[derive(Debug)]
 pub struct Dispatcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDispatch>,
     owners: Arc<[Arc<Parker>]>,
     core: usize,
     thread: Option<JoinHandle<()>>,
@@ -86,7 +86,7 @@ impl Dispatcher {
             return Err(DispatchError::Owners { queues: ready.queues(), owners: owners.len() });
         }
         let owners: Arc<[Arc<Parker>]> = owners.into();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedDispatch::default());
         let (state, parkers) = (Arc::clone(&shared), Arc::clone(&owners));
         let thread = start_thread("ccp-dispatch", core, class, move || dispatch(&state, &ready, &parkers));
         // Whoever sleeps already would not be called any more.
@@ -158,7 +158,7 @@ pub(crate) fn start_thread(
     Err(error)
 }
 
-fn dispatch(shared: &Shared, ready: &Ready, owners: &[Arc<Parker>]) {
+fn dispatch(shared: &SharedDispatch, ready: &Ready, owners: &[Arc<Parker>]) {
     let mut empty_rounds = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let found = (0..POLLS_PER_ROUND).any(|_| {

@@ -42,6 +42,6 @@ pub use parker::Parker;
 pub use plan::Window;
 pub use ready::{MAX_QUEUES, QueuesError, Ready};
 pub use sockets::{BusyPollError, BusyWait, busy_poll_us, incoming_napi, set_busy_poll};
-pub use step::{Step, sleep_time};
+pub use step::{WaitStep, sleep_time};
 pub use waiter::{Mode, ModeError, Waiter, Wake, WakeError};
 pub use watch::{Look, Queues, Watched};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The next thing that a thread without work does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum WaitStep {
     /// Looks for events without pause until this time, which is later than now.
     Poll { until_ns: u64 },
     /// Sleeps until an event comes, or until this time.

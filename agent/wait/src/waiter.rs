@@ -2,7 +2,7 @@
 
 use crate::auto::Auto;
 use crate::plan::Window;
-use crate::step::Step;
+use crate::step::WaitStep;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -218,20 +218,24 @@ impl Waiter {
     }
 
     /// Says what to do, as there is nothing to do now.
-    pub fn next(&mut self, now_ns: u64) -> Step {
+    pub fn next(&mut self, now_ns: u64) -> WaitStep {
         self.settle(now_ns);
         let step = match (self.wake, &mut self.auto) {
             (_, Some(auto)) => auto.next(self.event_ns, now_ns),
             (Wake::Spin { us }, None) => {
                 let until_ns = self.event_ns.saturating_add(u64::from(us) * 1000);
-                if now_ns < until_ns { Step::Poll { until_ns } } else { Step::Sleep { until_ns: None } }
+                if now_ns < until_ns {
+                    WaitStep::Poll { until_ns }
+                } else {
+                    WaitStep::Sleep { until_ns: None }
+                }
             }
-            (Wake::Busy, None) => Step::Poll { until_ns: u64::MAX },
-            (Wake::Sleep | Wake::Dispatch | Wake::Auto { .. }, None) => Step::Sleep { until_ns: None },
+            (Wake::Busy, None) => WaitStep::Poll { until_ns: u64::MAX },
+            (Wake::Sleep | Wake::Dispatch | Wake::Auto { .. }, None) => WaitStep::Sleep { until_ns: None },
         };
         self.doing = match step {
-            Step::Poll { .. } => Doing::Polls { since_ns: now_ns },
-            Step::Sleep { until_ns } => Doing::Sleeps { until_ns },
+            WaitStep::Poll { .. } => Doing::Polls { since_ns: now_ns },
+            WaitStep::Sleep { until_ns } => Doing::Sleeps { until_ns },
         };
         step
     }
@@ -292,22 +296,22 @@ mod tests {
     #[test]
     fn each_mode_does_as_its_name_says() {
         let next = |wake, now_ns| Waiter::new(wake, 1_000_000).next(now_ns);
-        let asleep = Step::Sleep { until_ns: None };
+        let asleep = WaitStep::Sleep { until_ns: None };
         for now_ns in [1_000_000, 1_049_999, 5_000_000_000] {
             assert_eq!(next(Wake::Sleep, now_ns), asleep);
             assert_eq!(next(Wake::Dispatch, now_ns), asleep);
-            assert_eq!(next(Wake::Busy, now_ns), Step::Poll { until_ns: u64::MAX });
+            assert_eq!(next(Wake::Busy, now_ns), WaitStep::Poll { until_ns: u64::MAX });
         }
         let spin = Wake::Spin { us: 50 };
-        assert_eq!(next(spin, 1_049_999), Step::Poll { until_ns: 1_050_000 });
+        assert_eq!(next(spin, 1_049_999), WaitStep::Poll { until_ns: 1_050_000 });
         assert_eq!(next(spin, 1_050_000), asleep);
     }
 
     #[test]
     fn spinning_counts_from_the_last_event() {
         let mut waiter = Waiter::new(Wake::Spin { us: 10 }, 0);
-        assert_eq!(waiter.next(20_000), Step::Sleep { until_ns: None });
+        assert_eq!(waiter.next(20_000), WaitStep::Sleep { until_ns: None });
         waiter.event(1_000_000);
-        assert_eq!(waiter.next(1_001_000), Step::Poll { until_ns: 1_010_000 });
+        assert_eq!(waiter.next(1_001_000), WaitStep::Poll { until_ns: 1_010_000 });
     }
 }

@@ -47,13 +47,13 @@ struct Member {
 
 /// A running watcher; dropped, it ends.
 struct Watcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWatch>,
     class: Class,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedWatch {
     stop: AtomicBool,
     members: Mutex<Vec<Arc<Member>>>,
     /// The number of changes of the members.
@@ -126,7 +126,7 @@ impl Watcher {
         if let Some(watcher) = there.filter(|watcher| !watcher.has_ended()) {
             return Ok(watcher);
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedWatch::default());
         let theirs = Arc::clone(&shared);
         let run = move || {
             settle();
@@ -152,7 +152,7 @@ impl Drop for Watcher {
     }
 }
 
-impl Shared {
+impl SharedWatch {
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Member>>)) {
         change(&mut locked(&self.members));
         self.version.fetch_add(1, Ordering::Release);
@@ -164,7 +164,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch(shared: &Shared) {
+fn watch(shared: &SharedWatch) {
     let (mut members, mut version): (Vec<Arc<Member>>, u64) = (Vec::new(), 0);
     let mut empty_rounds = 0;
     while !shared.stop.load(Ordering::Relaxed) {

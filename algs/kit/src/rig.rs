@@ -6,7 +6,7 @@ use crate::operation::Operation;
 use crate::path::{PathConfig, RigPath};
 use crate::violation::{Bounds, Violation};
 use ccplane_alg::{Algorithm, FlowInfo};
-use ccplane_contract::suite::{Script, Step};
+use ccplane_contract::suite::{Script, ScriptStep};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
     SlotTable, Values, apply_fields, check_fields,
@@ -56,7 +56,7 @@ struct Recorder {
     slots: SlotTable,
     defined: Vec<(u8, Shape)>,
     images: Vec<Vec<u64>>,
-    steps: Vec<Step>,
+    steps: Vec<ScriptStep>,
     /// The program that is set, by its place.
     current: Option<usize>,
     released: bool,
@@ -97,12 +97,12 @@ impl Datapath for Recorder {
         let index = self.programs.iter().position(|(u, _)| *u == uid).ok_or(DatapathError::NoProgram(uid))?;
         check_fields(Some(&self.programs[index].1), fields)?;
         self.current = Some(index);
-        self.steps.push(Step::SetProgram { program: index, fields: fields.to_vec() });
+        self.steps.push(ScriptStep::SetProgram { program: index, fields: fields.to_vec() });
         Ok(())
     }
     fn update(&mut self, _: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         check_fields(self.program(), fields)?;
-        self.steps.push(Step::Update(fields.to_vec()));
+        self.steps.push(ScriptStep::Update(fields.to_vec()));
         Ok(())
     }
     fn release(&mut self, _: FlowId) -> Result<(), DatapathError> {
@@ -116,18 +116,18 @@ impl Datapath for Recorder {
     }
     fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
         self.slots.push(slot, image, part)?;
-        self.steps.push(Step::Push { slot, image: self.images.len(), part });
+        self.steps.push(ScriptStep::Push { slot, image: self.images.len(), part });
         self.images.push(image.to_vec());
         Ok(())
     }
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.slots.promote(slot)?;
-        self.steps.push(Step::Promote(slot));
+        self.steps.push(ScriptStep::Promote(slot));
         Ok(())
     }
     fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.slots.rollback(slot)?;
-        self.steps.push(Step::Rollback(slot));
+        self.steps.push(ScriptStep::Rollback(slot));
         Ok(())
     }
     fn slots(&mut self) -> Vec<SlotStats> {
@@ -281,7 +281,7 @@ impl Rig {
         self.timeouts += usize::from(prims.get(Prim::FlowWasTimeout) != 0);
         let now_us = prims.get(Prim::AckNow);
         self.apply_staged(now_us);
-        self.datapath.steps.push(Step::Invoke(*prims));
+        self.datapath.steps.push(ScriptStep::Invoke(*prims));
         self.applied = self.datapath.steps.len();
         let Some(program) = self.datapath.program() else { return self.check_steered() };
         let mut report = [0; MAX_REGS];
@@ -324,18 +324,18 @@ impl Rig {
         let (mut start, mut fields) = (None, Vec::<(Field, i64)>::new());
         for step in &self.datapath.steps[self.applied..] {
             match step {
-                Step::SetProgram { program, fields: first } => {
+                ScriptStep::SetProgram { program, fields: first } => {
                     start = Some(*program);
                     fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
                     fields.extend_from_slice(first);
                 }
-                Step::Update(more) => fields.extend_from_slice(more),
-                Step::Invoke(_)
-                | Step::Decide(_)
-                | Step::Push { .. }
-                | Step::Promote(_)
-                | Step::Rollback(_)
-                | Step::SegmentSize { .. } => {}
+                ScriptStep::Update(more) => fields.extend_from_slice(more),
+                ScriptStep::Invoke(_)
+                | ScriptStep::Decide(_)
+                | ScriptStep::Push { .. }
+                | ScriptStep::Promote(_)
+                | ScriptStep::Rollback(_)
+                | ScriptStep::SegmentSize { .. } => {}
             }
         }
         if let Some(program) = start.and_then(|n| self.datapath.programs.get(n)) {

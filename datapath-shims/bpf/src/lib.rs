@@ -201,9 +201,9 @@ pub fn map_create_storage(
 
 /// A program's place in the kernel; dropping it takes the program out.
 #[derive(Debug)]
-pub struct Link(OwnedFd);
+pub struct ProgramLink(OwnedFd);
 
-impl Drop for Link {
+impl Drop for ProgramLink {
     /// The end of the descriptor alone is not enough while another one is open, as in a child before its exec.
     fn drop(&mut self) {
         // Tracepoints' links cannot be detached, and end with their descriptors.
@@ -212,18 +212,18 @@ impl Drop for Link {
 }
 
 /// Attaches a program to a device (by its index) or a control group (by its descriptor).
-pub fn link_to(prog: &OwnedFd, target: u32, attach_type: u32) -> io::Result<Link> {
-    Attr::new().fd(0, prog).u32(4, target).u32(8, attach_type).call_fd(CMD_LINK_CREATE).map(Link)
+pub fn link_to(prog: &OwnedFd, target: u32, attach_type: u32) -> io::Result<ProgramLink> {
+    Attr::new().fd(0, prog).u32(4, target).u32(8, attach_type).call_fd(CMD_LINK_CREATE).map(ProgramLink)
 }
 
 /// Puts another program into a link.
-pub fn link_replace(link: &Link, prog: &OwnedFd) -> io::Result<()> {
+pub fn link_replace(link: &ProgramLink, prog: &OwnedFd) -> io::Result<()> {
     Attr::new().fd(0, &link.0).fd(4, prog).call(CMD_LINK_UPDATE).map(drop)
 }
 
 /// Attaches a program to the tracepoint that it was loaded for.
-pub fn raw_tracepoint_open(prog: &OwnedFd) -> io::Result<Link> {
-    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN).map(Link)
+pub fn raw_tracepoint_open(prog: &OwnedFd) -> io::Result<ProgramLink> {
+    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN).map(ProgramLink)
 }
 
 /// Starts a process that runs `work` and ends; it is nobody's child. Signals do not reach it, and of the descriptors it has
@@ -413,14 +413,14 @@ pub enum XdpMode {
 }
 
 /// Attaches an XDP program to a device of the calling thread's network namespace; dropping the link detaches it.
-pub fn link_xdp(prog: &OwnedFd, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+pub fn link_xdp(prog: &OwnedFd, ifindex: u32, mode: XdpMode) -> io::Result<ProgramLink> {
     Attr::new()
         .fd(0, prog)
         .u32(4, ifindex)
         .u32(8, XDP)
         .u32(12, mode as u32)
         .call_fd(CMD_LINK_CREATE)
-        .map(Link)
+        .map(ProgramLink)
 }
 
 /// Makes a link for an iterator program.
@@ -525,19 +525,19 @@ pub fn time_xdp(prog: &OwnedFd, packet: &[u8], repeat: u32) -> io::Result<u32> {
 /// A shared mapping of a map's memory.
 ///
 /// Words are read and written atomically, since the kernel side runs concurrently.
-pub struct Shared {
+pub struct SharedMap {
     base: *mut u8,
     bytes: usize,
 }
 
 // SAFETY: the mapping is plain shared memory that is only accessed through atomics.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedMap {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedMap {}
 
-impl Shared {
+impl SharedMap {
     /// Maps `bytes` of `map` from `offset`.
-    pub fn new(map: &OwnedFd, offset: i64, bytes: usize, writable: bool) -> io::Result<Shared> {
+    pub fn new(map: &OwnedFd, offset: i64, bytes: usize, writable: bool) -> io::Result<SharedMap> {
         let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: a fresh mapping chosen by the kernel; the descriptor is open.
         let p = unsafe {
@@ -546,7 +546,7 @@ impl Shared {
         if p == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Shared { base: p.cast(), bytes })
+        Ok(SharedMap { base: p.cast(), bytes })
     }
 
     fn at<T>(&self, offset: usize) -> *mut T {
@@ -571,7 +571,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made; no reference outlives self.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };

@@ -14,7 +14,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
 };
 
-use crate::ring::{self, Glance, ReadError, Reader, Record, WriteError, Writer};
+use crate::ring::{self, Glance, ReadError, Reader, RecordBuffer, WriteError, Writer};
 use crate::sys::{MemoryError, SharedWords};
 
 /// Default size of each ring, bytes.
@@ -135,7 +135,7 @@ impl End {
     /// # Errors
     /// [`ReadError`]: the rings are of no more use.
     #[inline]
-    pub fn receive(&mut self, into: &mut Record) -> Result<bool, ReadError> {
+    pub fn receive(&mut self, into: &mut RecordBuffer) -> Result<bool, ReadError> {
         self.reader.read(into)
     }
 

@@ -6,7 +6,7 @@ use loom::model::Builder;
 use loom::sync::Notify;
 use loom::thread;
 
-use crate::ring::{self, MIN_BYTES, Reader, Record, WriteError, Writer};
+use crate::ring::{self, MIN_BYTES, Reader, RecordBuffer, WriteError, Writer};
 use crate::sys::SharedWords;
 
 /// Switches between threads that nothing asked for, in one run.
@@ -48,7 +48,7 @@ fn what_is_read_was_written_whole() {
                 }
             }
         });
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         for n in 0..RECORDS {
             while !reader.read(&mut into).unwrap() {
                 thread::yield_now();
@@ -75,7 +75,7 @@ fn no_wake_up_is_lost() {
                 }
             }
         });
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         for n in 0..RECORDS {
             while !reader.read(&mut into).unwrap() {
                 if reader.doze() {

@@ -329,7 +329,7 @@ impl Reader {
     /// # Errors
     /// [`ReadError`]: nothing tells where the next record starts, so that the ring is of no more use.
     #[inline]
-    pub fn read(&mut self, into: &mut Record) -> Result<bool, ReadError> {
+    pub fn read(&mut self, into: &mut RecordBuffer) -> Result<bool, ReadError> {
         let (mark, line) = self.next();
         let found = match mark {
             Mark::Old => return Ok(false),
@@ -370,12 +370,12 @@ impl Reader {
 
 /// Room for one record; none until the first one is read.
 #[derive(Debug, Default)]
-pub struct Record {
+pub struct RecordBuffer {
     bytes: Box<[u8]>,
     len: usize,
 }
 
-impl Record {
+impl RecordBuffer {
     /// Returns the bytes of the last record.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()

@@ -9,10 +9,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 /// Wakes the thread that serves a datapath. A system call only while that thread sleeps.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Shared>);
+pub struct Waker(Arc<SharedWaker>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedWaker {
     event: EventFd,
     asleep: AtomicBool,
     calls: AtomicU32,
@@ -25,7 +25,7 @@ impl Waker {
     /// The system gives no eventfd.
     pub fn new() -> io::Result<Waker> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Waker(Arc::new(Shared { event, asleep: AtomicBool::new(false), calls: AtomicU32::new(0) })))
+        Ok(Waker(Arc::new(SharedWaker { event, asleep: AtomicBool::new(false), calls: AtomicU32::new(0) })))
     }
 
     /// Wakes the serving thread, if it sleeps.

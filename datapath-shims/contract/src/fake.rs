@@ -1,10 +1,14 @@
 //! A datapath without packets, for tests of its callers: it keeps the contract and remembers the commands.
 
+use crate::command::{Field, Part};
+use crate::datapath::{Capabilities, Datapath, ON_ACKS, SlotStats};
+use crate::error::DatapathError;
+use crate::event::Event;
+use crate::flow::{FlowInfo, FlowStats, Mode};
+use crate::ids::{FlowId, ProgramUid};
 use crate::registry::{Change, Programs, Shim};
-use crate::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, ON_ACKS, Part,
-    ProgramUid, SlotStats, SlotTable, TransportStats,
-};
+use crate::slots::SlotTable;
+use crate::transport::TransportStats;
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
 use std::collections::BTreeMap;

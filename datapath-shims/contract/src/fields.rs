@@ -1,6 +1,7 @@
 //! Checks and applies field updates, the same way in every shim.
 
-use crate::{DatapathError, Field};
+use crate::command::Field;
+use crate::error::DatapathError;
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegId, RegKind, Type};
 use ccplane_program::vm;
 

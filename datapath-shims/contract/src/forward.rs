@@ -1,8 +1,11 @@
 //! A datapath around another one.
 
-use crate::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-};
+use crate::command::{Field, Part};
+use crate::datapath::{Capabilities, Datapath, SlotStats};
+use crate::error::DatapathError;
+use crate::event::Event;
+use crate::flow::FlowStats;
+use crate::ids::{FlowId, ProgramUid};
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Hook, Program};
 
@@ -139,8 +142,9 @@ impl<T: Forward> Datapath for T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datapath::ON_ACKS;
     use crate::fake::FakeDatapath;
-    use crate::{FlowInfo, ON_ACKS};
+    use crate::flow::FlowInfo;
 
     const FLOW: FlowId = FlowId(7);
     const UID: ProgramUid = ProgramUid(3);

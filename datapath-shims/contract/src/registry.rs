@@ -6,8 +6,12 @@
 //! those on policy slots, where it keeps them in a [`SlotTable`](crate::SlotTable), from
 //! [`slot_commands!`](crate::slot_commands).
 
+use crate::command::Field;
+use crate::datapath::ON_ACKS;
+use crate::error::DatapathError;
+use crate::fields::check_fields;
+use crate::ids::{FlowId, ProgramUid};
 use crate::slots::check_policies;
-use crate::{DatapathError, Field, FlowId, ON_ACKS, ProgramUid, check_fields};
 use ccplane_program::ir::Hook;
 use std::collections::BTreeMap;
 use std::sync::Arc;

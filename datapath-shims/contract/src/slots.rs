@@ -1,7 +1,10 @@
 //! Policy slots: the effect of each command on them, the same in every shim, and the slot table of user-space
 //! datapaths.
 
-use crate::{DatapathError, Part, SlotStats, SnapshotUid};
+use crate::command::Part;
+use crate::datapath::SlotStats;
+use crate::error::DatapathError;
+use crate::ids::SnapshotUid;
 use ccplane_infer::image::{self, FEATURES, NAME_WORDS};
 use ccplane_infer::{BUFFERS, Control, FlowPolicy, ImageError, Model, Prepared, Shape, Slot, Verdict};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Op, Program, Src};

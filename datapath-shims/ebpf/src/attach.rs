@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::pins;
 use crate::refusal::last_lines;
 use crate::tcp;
-use ccplane_bpf::{self as sys, AttachTo, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, ProgType, SharedMap};
 use ccplane_nn_codegen::asm::Insn;
 
 /// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.
@@ -46,7 +46,7 @@ impl Members {
 pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, Members), EbpfError> {
     let maps = OpenMaps::create(options.max_flows, [ctl::BYTES, rec::BYTES])?;
     {
-        let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
+        let page = os("map the control page", SharedMap::new(&maps.ctl, 0, page_bytes(), true))?;
         page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);
         page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);
         page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);

@@ -42,7 +42,7 @@ pub fn account() -> std::io::Result<OwnedFd> {
 
 /// A program that is loaded into the kernel.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct LoadedProgram {
     /// Index into the kernel's array of programs.
     slot: usize,
     instance: u32,
@@ -60,7 +60,7 @@ pub struct EbpfDatapath {
     /// The policy slots that this agent has defined, a bit each.
     defined: u32,
     ring: Arc<Ring>,
-    programs: Programs<Loaded>,
+    programs: Programs<LoadedProgram>,
     known_flows: KnownFlows,
     /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
     dispatcher: Option<OwnedFd>,
@@ -259,13 +259,13 @@ impl EbpfDatapath {
     }
 
     /// Loads a compiled program and puts it into a slot.
-    fn put(&self, slot: usize, instance: u32, compiled: &Compiled) -> Result<Loaded, DatapathError> {
+    fn put(&self, slot: usize, instance: u32, compiled: &Compiled) -> Result<LoadedProgram, DatapathError> {
         let to = AttachTo { btf_id: self.kernel.ops_type, expected: self.kernel.cong_control };
         let fd = sys::prog_load(ProgType::StructOps, "ccplane_fold", &compiled.insns, to)
             .map_err(|e| refusal(compiled, &e))?;
         sys::map_update(&self.maps.slots, &(slot as u32).to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes())
             .map_err(|e| os_error("put the program into its slot", &e))?;
-        Ok(Loaded { slot, instance, _fd: Arc::new(fd) })
+        Ok(LoadedProgram { slot, instance, _fd: Arc::new(fd) })
     }
 
     /// The number of flows that run the program in a slot, or are about to.
@@ -275,7 +275,7 @@ impl EbpfDatapath {
     }
 }
 
-impl Instance for Loaded {
+impl Instance for LoadedProgram {
     fn instance(&self) -> u32 {
         self.instance
     }
@@ -302,13 +302,13 @@ impl Drop for EbpfDatapath {
 }
 
 impl Shim for EbpfDatapath {
-    type Loaded = Loaded;
+    type Loaded = LoadedProgram;
 
     ccplane_contract::program_table!(programs);
 
     crate::known_flows::known!();
 
-    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
+    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<LoadedProgram, DatapathError> {
         let slot = self.free_slot()?;
         let instance = self.memory.next_instance();
         let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
@@ -318,16 +318,20 @@ impl Shim for EbpfDatapath {
         self.put(slot, instance, &compiled)
     }
 
-    fn unload(&mut self, _: ProgramUid, loaded: &Loaded) -> Result<(), DatapathError> {
+    fn unload(&mut self, _: ProgramUid, loaded: &LoadedProgram) -> Result<(), DatapathError> {
         sys::map_delete(&self.maps.slots, &(loaded.slot as u32).to_ne_bytes())
             .map_err(|e| os_error("empty a slot", &e))
     }
 
-    fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
+    fn count_users(&self, _: ProgramUid, loaded: &LoadedProgram) -> usize {
         self.users(loaded.slot)
     }
 
-    fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
+    fn stage(
+        &mut self,
+        flow: FlowId,
+        change: registry::Change<'_, LoadedProgram>,
+    ) -> Result<(), DatapathError> {
         let registry::Change { program, starts, fields } = change;
         let Some((uid, registry::Entry { program, loaded, .. })) = program else { return Ok(()) };
         let values = Values::new(&program, fields);

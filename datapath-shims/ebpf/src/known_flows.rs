@@ -9,7 +9,7 @@ use ccplane_program::ir::MAX_REGS;
 
 use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, event};
 use crate::maps::Memory;
-use crate::ring::{Record, Ring};
+use crate::ring::{Ring, RingRecord};
 use crate::table::{Change, Start, index_of};
 
 /// Writes the parts of a [`Shim`](ccplane_contract::registry::Shim) that its known flows and its defined slots answer.
@@ -228,7 +228,7 @@ struct CopiedEvent {
 }
 
 impl CopiedEvent {
-    fn new(record: Record<'_>) -> CopiedEvent {
+    fn new(record: RingRecord<'_>) -> CopiedEvent {
         let len = record.u32(event::LEN).min(MAX_REGS as u32);
         CopiedEvent {
             kind: record.u32(event::KIND) as i32,

@@ -14,7 +14,7 @@ use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, policy, rec};
 use crate::pins;
 use crate::slots::SlotMemory;
 use crate::table::Table;
-use ccplane_bpf::{self as sys, MapType, Shared};
+use ccplane_bpf::{self as sys, MapType, SharedMap};
 
 /// Open descriptors of all maps.
 pub struct OpenMaps {
@@ -65,7 +65,7 @@ impl OpenMaps {
     pub fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
         // Another version may have other maps.
         let ctl = pins::open(dir, "ctl")?;
-        let page = os("map the control page", Shared::new(&ctl, 0, page_bytes(), false))?;
+        let page = os("map the control page", SharedMap::new(&ctl, 0, page_bytes(), false))?;
         let found = page.u64(ctl::VERSION as usize).load(Acquire);
         if found != LAYOUT_VERSION {
             return Err(EbpfError::OtherVersion { dir: dir.into(), found, ours: LAYOUT_VERSION });
@@ -84,7 +84,7 @@ impl OpenMaps {
     /// The policy slots' memory.
     pub fn slot_memory(&self) -> Result<SlotMemory, EbpfError> {
         let bytes = (policy::BYTES as usize).next_multiple_of(page_bytes());
-        Ok(SlotMemory::new(os("map the policy slots", Shared::new(&self.policy, 0, bytes, true))?))
+        Ok(SlotMemory::new(os("map the policy slots", SharedMap::new(&self.policy, 0, bytes, true))?))
     }
 
     /// The maps' descriptors, for programs.
@@ -107,7 +107,7 @@ pub fn page_bytes() -> usize {
 
 /// The shared memory of an attached datapath.
 pub struct Memory {
-    pub ctl: Shared,
+    pub ctl: SharedMap,
     pub table: Table,
 }
 
@@ -115,10 +115,10 @@ impl Memory {
     /// Maps the control page and the flow table.
     pub fn map(maps: &OpenMaps, writable: bool) -> Result<Memory, EbpfError> {
         let page = page_bytes();
-        let ctl = os("map the control page", Shared::new(&maps.ctl, 0, page, writable))?;
+        let ctl = os("map the control page", SharedMap::new(&maps.ctl, 0, page, writable))?;
         let max_flows = ctl.u32(ctl::MAX_FLOWS as usize).load(Relaxed);
         let bytes = (max_flows as usize * maps.record_bytes as usize).next_multiple_of(page).max(page);
-        let flows = os("map the flow table", Shared::new(&maps.flows, 0, bytes, writable))?;
+        let flows = os("map the flow table", SharedMap::new(&maps.flows, 0, bytes, writable))?;
         Ok(Memory { ctl, table: Table::new(flows, max_flows, maps.record_bytes) })
     }
 

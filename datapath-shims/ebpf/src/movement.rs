@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 use crate::maps::page_bytes;
 use crate::options::Options;
 use crate::pins;
-use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, SharedMap};
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -104,7 +104,7 @@ pub fn bring_along(kernel: &Kernel, options: &Options, before: Vec<String>) -> R
 pub fn move_flows(kernel: &Kernel, from: &str, to: &str, netns: Option<&Path>) -> Result<u64, EbpfError> {
     let map = sys::map_create(MapType::Array, "ccplane_move", 4, BYTES, 1, sys::F_MMAPABLE);
     let map = os("create map ccplane_move", map)?;
-    let memory = os("map the iterator's memory", Shared::new(&map, 0, page_bytes(), true))?;
+    let memory = os("map the iterator's memory", SharedMap::new(&map, 0, page_bytes(), true))?;
     put_name(&memory, FROM, from);
     put_name(&memory, TO, to);
     let attach = AttachTo { btf_id: kernel.iter_func, expected: sys::TRACE_ITER };
@@ -124,7 +124,7 @@ pub fn move_flows(kernel: &Kernel, from: &str, to: &str, netns: Option<&Path>) -
     Ok(memory.u64(MOVED as usize).load(Relaxed))
 }
 
-fn put_name(memory: &Shared, at: u32, name: &str) {
+fn put_name(memory: &SharedMap, at: u32, name: &str) {
     let mut bytes = [0u8; 16];
     let n = name.len().min(15);
     bytes[..n].copy_from_slice(&name.as_bytes()[..n]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use ccplane_bpf::Shared;
+use ccplane_bpf::SharedMap;
 
 /// Flag bits in a record's length (include/uapi/linux/bpf.h).
 const BUSY: u32 = 1 << 31;
@@ -18,8 +18,8 @@ const HEADER_BYTES: u64 = 8;
 /// The only consumer of a ring buffer.
 pub struct Ring {
     map: OwnedFd,
-    consumer: Shared,
-    producer: Shared,
+    consumer: SharedMap,
+    producer: SharedMap,
     page: usize,
     mask: u64,
 }
@@ -27,8 +27,8 @@ pub struct Ring {
 impl Ring {
     /// Maps the ring of `bytes` (a power of two) behind `map`.
     pub fn new(map: OwnedFd, bytes: usize, page: usize) -> io::Result<Ring> {
-        let consumer = Shared::new(&map, 0, page, true)?;
-        let producer = Shared::new(&map, page as i64, page + 2 * bytes, false)?;
+        let consumer = SharedMap::new(&map, 0, page, true)?;
+        let producer = SharedMap::new(&map, page as i64, page + 2 * bytes, false)?;
         Ok(Ring { map, consumer, producer, page, mask: bytes as u64 - 1 })
     }
 
@@ -41,7 +41,7 @@ impl Ring {
     ///
     /// It stops when there is none left, when one is still being written, or when `take` returns false (the record it
     /// refused stays).
-    pub fn drain(&self, mut take: impl FnMut(Record<'_>) -> bool) {
+    pub fn drain(&self, mut take: impl FnMut(RingRecord<'_>) -> bool) {
         let mut at = self.consumer.u64(0).load(Relaxed);
         while at < self.producer.u64(0).load(Acquire) {
             let offset = self.page + (at & self.mask) as usize;
@@ -50,7 +50,7 @@ impl Ring {
                 return;
             }
             let bytes = header & !(BUSY | DISCARD);
-            let record = Record { ring: &self.producer, at: offset + HEADER_BYTES as usize, bytes };
+            let record = RingRecord { ring: &self.producer, at: offset + HEADER_BYTES as usize, bytes };
             if header & DISCARD == 0 && !take(record) {
                 return;
             }
@@ -74,13 +74,13 @@ impl Ring {
 
 /// A record that is still in the ring.
 #[derive(Clone, Copy)]
-pub struct Record<'a> {
-    ring: &'a Shared,
+pub struct RingRecord<'a> {
+    ring: &'a SharedMap,
     at: usize,
     bytes: u32,
 }
 
-impl Record<'_> {
+impl RingRecord<'_> {
     /// Reads a word; 0 past the record's end.
     pub fn u32(&self, offset: u32) -> u32 {
         if offset + 4 > self.bytes { 0 } else { self.ring.u32(self.at + offset as usize).load(Relaxed) }

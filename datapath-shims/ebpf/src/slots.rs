@@ -18,7 +18,7 @@ use ccplane_program::ir::MAX_POLICY_SLOTS;
 
 use crate::layout::policy;
 use crate::policy::Slots;
-use ccplane_bpf::Shared;
+use ccplane_bpf::SharedMap;
 
 /// Time for which a buffer rests after it lost its part, microseconds.
 ///
@@ -55,12 +55,12 @@ pub(crate) use deployment_commands;
 
 /// The memory of all slots.
 pub struct SlotMemory {
-    memory: Shared,
+    memory: SharedMap,
 }
 
 impl SlotMemory {
     /// Wraps `memory`, which maps all of them.
-    pub fn new(memory: Shared) -> SlotMemory {
+    pub fn new(memory: SharedMap) -> SlotMemory {
         SlotMemory { memory }
     }
 
@@ -209,7 +209,7 @@ mod tests {
     const LAST_GOOD: Option<SnapshotUid> = Some(SnapshotUid(1));
 
     fn agent(file: &OwnedFd) -> SlotMemory {
-        SlotMemory::new(Shared::new(file, 0, policy::BYTES as usize, true).unwrap())
+        SlotMemory::new(SharedMap::new(file, 0, policy::BYTES as usize, true).unwrap())
     }
 
     fn push(slots: &SlotMemory, shape: &Shape, uid: u32) {

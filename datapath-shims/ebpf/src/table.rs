@@ -10,7 +10,7 @@ use ccplane_infer::{FlowPolicy, Level, Noise};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
 
 use crate::layout::{INDEX_BITS, mode, rec, stage};
-use ccplane_bpf::Shared;
+use ccplane_bpf::SharedMap;
 
 /// Tries of a claim while the kernel applies the previous change.
 ///
@@ -29,7 +29,7 @@ pub fn index_of(flow: FlowId) -> u32 {
 
 /// All flow records.
 pub struct Table {
-    memory: Shared,
+    memory: SharedMap,
     records: u32,
     record_bytes: u32,
 }
@@ -94,7 +94,7 @@ impl Values {
 
 impl Table {
     /// Wraps `memory`, which maps at least `records` records of `record_bytes`, that begin with a [`rec`].
-    pub fn new(memory: Shared, records: u32, record_bytes: u32) -> Table {
+    pub fn new(memory: SharedMap, records: u32, record_bytes: u32) -> Table {
         Table { memory, records, record_bytes }
     }
 

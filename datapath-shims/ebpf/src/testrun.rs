@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ccplane_contract::slots::check_policies;
 use ccplane_contract::suite::{
-    Executor, ExecutorError, Observation, PolicyObservation, Script, Sending, Step,
+    Executor, ExecutorError, Observation, PolicyObservation, Script, ScriptStep, Sending,
 };
 use ccplane_contract::{DatapathError, Field, FlowId, Part};
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{ACK_PRIM_COUNT, Hook, MAX_REGS, PRIM_COUNT, Prim, Program};
-use ccplane_program::vm::{Measured, Outcome, Prims, ProgramState};
+use ccplane_program::vm::{InvokeOutcome, PrimValues, Prims, ProgramState};
 
 use crate::codegen::{self, Host, claim_staged};
 use crate::error::{EbpfError, os};
@@ -26,7 +26,7 @@ use crate::layout::{policy, rec, stage};
 use crate::maps::page_bytes;
 use crate::slots::{GRACE_US, SlotMemory};
 use crate::table::{Change, FREE, Start, Table, Values};
-use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, SharedMap};
 use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
 
 /// ACKs that a stream holds; a power of two.
@@ -122,18 +122,18 @@ pub struct Bench {
     record: OwnedFd,
     exchange: OwnedFd,
     policy: OwnedFd,
-    memory: Shared,
+    memory: SharedMap,
     table: Table,
     slots: SlotMemory,
     /// The clock by which buffers rest, microseconds.
     now_us: u64,
     /// The id of the record's flow.
     flow: FlowId,
-    io: Shared,
+    io: SharedMap,
 }
 
 /// A program loaded for a [`Bench`].
-pub struct Loaded {
+pub struct TestProgram {
     fd: OwnedFd,
     instance: u32,
     program: Program,
@@ -156,12 +156,12 @@ impl Bench {
         let (record, exchange) = (map("ccplane_rec", rec::BYTES)?, map("ccplane_io", EXCHANGE_BYTES)?);
         let policy = map("ccplane_policy", policy::BYTES)?;
         let page = page_bytes();
-        let memory = os("map the record", Shared::new(&record, 0, page, true))?;
-        let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1, rec::BYTES);
+        let memory = os("map the record", SharedMap::new(&record, 0, page, true))?;
+        let table = Table::new(os("map the record", SharedMap::new(&record, 0, page, true))?, 1, rec::BYTES);
         let io_bytes = (EXCHANGE_BYTES as usize).next_multiple_of(page);
-        let io = os("map the exchange", Shared::new(&exchange, 0, io_bytes, true))?;
+        let io = os("map the exchange", SharedMap::new(&exchange, 0, io_bytes, true))?;
         let slot_bytes = (policy::BYTES as usize).next_multiple_of(page);
-        let slots = SlotMemory::new(os("map the slots", Shared::new(&policy, 0, slot_bytes, true))?);
+        let slots = SlotMemory::new(os("map the slots", SharedMap::new(&policy, 0, slot_bytes, true))?);
         slots.fill_tables();
         let (now_us, flow) = (GRACE_US, FlowId(1));
         Ok(Bench { record, exchange, policy, memory, table, slots, now_us, flow, io })
@@ -193,7 +193,7 @@ impl Bench {
     ///
     /// # Errors
     /// [`DatapathError::NoSlot`]; [`DatapathError::Refused`] by the verifier.
-    pub fn load(&self, program: &Program, instance: u32) -> Result<Loaded, DatapathError> {
+    pub fn load(&self, program: &Program, instance: u32) -> Result<TestProgram, DatapathError> {
         check_policies(program, |slot| self.slots.shape(slot))?;
         let host = TestHost {
             record: self.record.as_raw_fd(),
@@ -205,7 +205,7 @@ impl Bench {
                 .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         let fd = sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default())
             .map_err(|e| crate::refusal::refusal(&compiled, &e))?;
-        Ok(Loaded { fd, instance, program: program.clone(), insns: compiled.insns.len() })
+        Ok(TestProgram { fd, instance, program: program.clone(), insns: compiled.insns.len() })
     }
 
     /// Puts a flow's state into the record, with nothing staged.
@@ -273,7 +273,7 @@ impl Bench {
     /// Stages field updates, and a start of the program if `start`, as the agent does for live flows.
     ///
     /// False if the record could not be claimed.
-    pub fn stage(&self, to: &Loaded, start: bool, fields: &[(Field, i64)]) -> bool {
+    pub fn stage(&self, to: &TestProgram, start: bool, fields: &[(Field, i64)]) -> bool {
         let Values { cwnd, rate, regs } = Values::new(&to.program, fields);
         let program = start.then_some(Start { slot: 1, uid: 0 });
         // An id contains the flow's place in the table; a made-up one does not.
@@ -291,10 +291,10 @@ impl Bench {
     /// [`EbpfError::Os`] if the kernel does not run it.
     pub fn invoke(
         &self,
-        program: &Loaded,
-        prims: &impl Measured,
+        program: &TestProgram,
+        prims: &impl PrimValues,
         report: &mut [i64; MAX_REGS],
-    ) -> Result<Outcome, EbpfError> {
+    ) -> Result<InvokeOutcome, EbpfError> {
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(0, Relaxed);
         self.put(0, program.program.hook(), prims);
@@ -310,10 +310,10 @@ impl Bench {
         }
         let asked = self.io.u64(ENDED as usize).load(Relaxed) & FLAG_ASKED as u64 != 0;
         let native = self.given_up() != 0;
-        Ok(Outcome { report: reported, asked, native })
+        Ok(InvokeOutcome { report: reported, asked, native })
     }
 
-    fn put(&self, place: usize, hook: Hook, prims: &impl Measured) {
+    fn put(&self, place: usize, hook: Hook, prims: &impl PrimValues) {
         for prim in hook.prims() {
             let at = STREAM as usize + (place << ACK_SHIFT) + usize::from(8 * stream_index(prim));
             self.io.i64(at).store(prims.get(prim), Relaxed);
@@ -328,7 +328,7 @@ impl Bench {
     /// As [`Bench::invoke`].
     pub fn time(
         &self,
-        program: &Loaded,
+        program: &TestProgram,
         acks: &[Prims; STREAM_ACKS],
         gap_us: u64,
         times: u32,
@@ -352,7 +352,7 @@ impl Executor for Bench {
         let load = |(program, instance)| self.load(program, instance);
         let loaded = script.programs.iter().zip(1..).map(load).collect::<Result<Vec<_>, _>>()?;
         let get = |n: usize| loaded.get(n).ok_or("the script names a program that it does not hold");
-        let stage = |bench: &Bench, program: &Loaded, start: bool, fields: &[(Field, i64)]| {
+        let stage = |bench: &Bench, program: &TestProgram, start: bool, fields: &[(Field, i64)]| {
             bench.stage(program, start, fields).then_some(()).ok_or("the record was not claimed")
         };
         let mut current = get(0)?;
@@ -365,19 +365,19 @@ impl Executor for Bench {
         let (mut seen, mut native) = (Vec::new(), false);
         for step in &script.steps {
             match step {
-                Step::Update(fields) => stage(self, current, false, fields)?,
-                Step::SetProgram { program, fields } => {
+                ScriptStep::Update(fields) => stage(self, current, false, fields)?,
+                ScriptStep::SetProgram { program, fields } => {
                     (current, native) = (get(*program)?, false);
                     stage(self, current, true, fields)?;
                 }
-                Step::Push { slot, image, part } => {
+                ScriptStep::Push { slot, image, part } => {
                     self.push(*slot, script.images.get(*image).map_or(&[], Vec::as_slice), *part)?;
                 }
-                Step::Promote(slot) => self.slots.promote(*slot, self.now_us)?,
-                Step::Rollback(slot) => self.slots.rollback(*slot, self.now_us)?,
-                Step::SegmentSize { mss_bytes } => segment_size(self, *mss_bytes),
-                Step::Invoke(prims) => seen.push(self.observe(current, prims, &mut native)?),
-                Step::Decide(prims) => seen.push(self.observe(current, &**prims, &mut native)?),
+                ScriptStep::Promote(slot) => self.slots.promote(*slot, self.now_us)?,
+                ScriptStep::Rollback(slot) => self.slots.rollback(*slot, self.now_us)?,
+                ScriptStep::SegmentSize { mss_bytes } => segment_size(self, *mss_bytes),
+                ScriptStep::Invoke(prims) => seen.push(self.observe(current, prims, &mut native)?),
+                ScriptStep::Decide(prims) => seen.push(self.observe(current, &**prims, &mut native)?),
             }
         }
         Ok(seen)
@@ -396,13 +396,13 @@ impl Bench {
     /// Observes one ACK of a script. `native` says that the native algorithm controls the flow, and no program runs.
     fn observe(
         &self,
-        current: &Loaded,
-        prims: &impl Measured,
+        current: &TestProgram,
+        prims: &impl PrimValues,
         native: &mut bool,
     ) -> Result<Observation, ExecutorError> {
         let mut report = [0; MAX_REGS];
         let outcome = match native {
-            true => Outcome { report: false, asked: false, native: true },
+            true => InvokeOutcome { report: false, asked: false, native: true },
             false => self.invoke(current, prims, &mut report)?,
         };
         *native = outcome.native;

@@ -4,7 +4,7 @@ use crate::native::{MAX_CWND_PACKETS, Reno};
 use crate::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_contract::{Mode, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
-use ccplane_program::vm::{Outcome, Policies, Prims};
+use ccplane_program::vm::{InvokeOutcome, Policies, Prims};
 
 /// A flow's program and its native algorithm. One of them controls the flow, and hands its window to the other.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl<R: Runnable> FlowController<R> {
         prims: &Prims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         let outcome = self.runner.invoke(self.mss_bytes as i64, prims, policies, report);
         if outcome.native {
             self.choose(Mode::NativePolicy);

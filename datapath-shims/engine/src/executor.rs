@@ -8,11 +8,11 @@ use crate::handle::Handle;
 use crate::packets::{HostMemory, Outbound, PacketFlowEngine, Started};
 use ccplane_contract::suite::{
     Executor, ExecutorError, Observation, OutPacket, PacketExecutor, PacketStream, PacketTreatment, Script,
-    ScriptedDatapath, Step, reported, run_script,
+    ScriptStep, ScriptedDatapath, reported, run_script,
 };
 use ccplane_contract::{Datapath, Field, FlowId, FlowInfo, ProgramUid};
 use ccplane_program::ir::{Hook, Prim, Program};
-use ccplane_program::vm::{Measured, Prims, SendPrims};
+use ccplane_program::vm::{PrimValues, Prims, SendPrims};
 use std::sync::Arc;
 
 /// Scripts have at most as many programs as a datapath has slots for, and report at most once an ACK.
@@ -66,20 +66,20 @@ fn run_start(script: &Script) -> Result<Vec<Observation>, ExecutorError> {
     let mut seen = Vec::new();
     for step in &script.steps {
         match step {
-            Step::Update(fields) => staged.extend_from_slice(fields),
-            Step::SetProgram { program, fields } => {
+            ScriptStep::Update(fields) => staged.extend_from_slice(fields),
+            ScriptStep::SetProgram { program, fields } => {
                 first = ProgramUid(*program as u32);
                 staged.retain(|(field, _)| !matches!(field, Field::Reg(_)));
                 staged.extend_from_slice(fields);
             }
-            Step::Push { slot, image, part } => handle.push(*slot, script.image(*image)?, *part)?,
-            Step::Promote(slot) => handle.promote(*slot)?,
-            Step::Rollback(slot) => handle.rollback(*slot)?,
-            Step::Decide(prims) if seen.is_empty() => {
+            ScriptStep::Push { slot, image, part } => handle.push(*slot, script.image(*image)?, *part)?,
+            ScriptStep::Promote(slot) => handle.promote(*slot)?,
+            ScriptStep::Rollback(slot) => handle.rollback(*slot)?,
+            ScriptStep::Decide(prims) if seen.is_empty() => {
                 handle.set_first(first, &staged)?;
                 seen.push(start(script, prims, &core, &mut handle)?);
             }
-            Step::Decide(_) | Step::Invoke(_) | Step::SegmentSize { .. } => {
+            ScriptStep::Decide(_) | ScriptStep::Invoke(_) | ScriptStep::SegmentSize { .. } => {
                 return Err("a flow starts once, and decides about nothing else".into());
             }
         }

@@ -3,7 +3,7 @@
 use crate::runner::{NamedProgram, Runnable};
 use ccplane_contract::{Field, ProgramUid, apply_fields};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
-use ccplane_program::vm::{FastVm, Measured, Outcome, Policies, ProgramState};
+use ccplane_program::vm::{FastVm, InvokeOutcome, Policies, PrimValues, ProgramState};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,13 +74,13 @@ impl Runnable for Loaded {
     }
 
     #[inline]
-    fn invoke<P: Policies + ?Sized, M: Measured>(
+    fn invoke<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         match &mut self.machine {
             Some(machine) => machine.step(flow, prims, policies, report),
             None => flow.invoke_with(&self.named.program, prims, policies, report),
@@ -125,13 +125,13 @@ impl Runnable for SharedProgram {
     }
 
     #[inline]
-    fn invoke<P: Policies + ?Sized, M: Measured>(
+    fn invoke<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         match &self.machine {
             Some(machine) => machine.borrow_mut().invoke_with(flow, prims, policies, report),
             None => flow.invoke_with(&self.named.program, prims, policies, report),

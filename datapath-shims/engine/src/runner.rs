@@ -5,7 +5,7 @@ use ccplane_contract::suite::{Observation, PolicyObservation, Sending};
 use ccplane_contract::{Field, Mode, ProgramUid, mss_register};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Program};
-use ccplane_program::vm::{Measured, Outcome, Policies, ProgramState};
+use ccplane_program::vm::{InvokeOutcome, Policies, PrimValues, ProgramState};
 use std::sync::Arc;
 
 /// A program under the uid that it was installed as.
@@ -29,13 +29,13 @@ pub trait Runnable {
     /// Sets fields of a flow that it runs on: [`ccplane_contract::apply_fields`].
     fn set(&mut self, flow: &mut ProgramState, fields: &[(Field, i64)]);
     /// Decides on one ACK by [`ProgramState::invoke_with`].
-    fn invoke<P: Policies + ?Sized, M: Measured>(
+    fn invoke<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome;
+    ) -> InvokeOutcome;
     /// The registers of a flow that it runs on.
     fn regs<'a>(&'a self, flow: &'a ProgramState) -> &'a [i64];
 }
@@ -110,7 +110,7 @@ impl<R: Runnable> Staged<R> {
 }
 
 /// The outcome of an ACK without a program: no report, no policy asked.
-const NOTHING: Outcome = Outcome { report: false, asked: false, native: false };
+const NOTHING: InvokeOutcome = InvokeOutcome { report: false, asked: false, native: false };
 
 /// A flow's registers, and the program that runs on it.
 #[derive(Clone, Debug)]
@@ -192,13 +192,13 @@ impl<R: Runnable> ProgramRunner<R> {
 
     /// Runs the program, if there is one, on an ACK at this segment size, bytes.
     #[inline]
-    pub fn invoke<P: Policies + ?Sized, M: Measured>(
+    pub fn invoke<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         mss_bytes: i64,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         if mss_bytes != self.told_mss_bytes {
             self.tell_mss(mss_bytes);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ccplane_channel::hub::{Carrier, GreetError, HubOptions, LonePeer, SendError};
 use ccplane_channel::ring::{self, Glance, ReadError, Reader};
-use ccplane_channel::{Record, SharedWords, Wake, clock};
+use ccplane_channel::{RecordBuffer, SharedWords, Wake, clock};
 use ccplane_contract::{Datapath, Event, FlowStats, Forward};
 use ccplane_files::Bound;
 use ccplane_wire::DecodeError;
@@ -63,7 +63,7 @@ pub struct ModuleDatapath {
 #[derive(Debug)]
 enum Events {
     /// From memory that the module writes to, without a system call.
-    Ring { reader: Reader, record: Record },
+    Ring { reader: Reader, record: RecordBuffer },
     /// By reads of the device.
     Reads(Box<[u8]>),
 }
@@ -72,7 +72,7 @@ impl Events {
     /// Maps the ring of an open device; falls back to reads.
     fn of(device: &File, frames: Box<[u8]>) -> Events {
         match map_ring(device) {
-            Some(reader) => Events::Ring { reader, record: Record::default() },
+            Some(reader) => Events::Ring { reader, record: RecordBuffer::default() },
             None => {
                 warn!("the module's ring is not mapped: its events are read one by one");
                 Events::Reads(frames)
@@ -202,7 +202,7 @@ enum DeviceError {
     Decode(#[from] DecodeError),
 }
 
-fn take_ring(reader: &mut Reader, record: &mut Record, peer: &mut LonePeer) -> Result<(), DeviceError> {
+fn take_ring(reader: &mut Reader, record: &mut RecordBuffer, peer: &mut LonePeer) -> Result<(), DeviceError> {
     let mut taken = 0;
     while taken < MAX_FRAMES && reader.read(record)? {
         taken += 1;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use ccplane_contract::suite::{
-    Executor, ExecutorError, Observation, PolicyObservation, Script, Sending, Step,
+    Executor, ExecutorError, Observation, PolicyObservation, Script, ScriptStep, Sending,
 };
 use ccplane_contract::{Field, Part};
 use ccplane_infer::{FlowPolicy, Inference, Level, Noise, Shape};
@@ -467,29 +467,29 @@ fn put_script(to: &mut Vec<u64>, script: &Script) -> Result<(), UserError> {
     Ok(())
 }
 
-fn put_step(to: &mut Vec<u64>, step: &Step) {
+fn put_step(to: &mut Vec<u64>, step: &ScriptStep) {
     match step {
-        Step::Invoke(prims) => {
+        ScriptStep::Invoke(prims) => {
             to.push(1);
             put_prims(to, prims);
         }
         // The module decides on ACKs alone, and refuses other programs.
-        Step::Decide(_) => {}
-        Step::Update(fields) => {
+        ScriptStep::Decide(_) => {}
+        ScriptStep::Update(fields) => {
             to.push(2);
             put_fields(to, fields);
         }
-        Step::SetProgram { program, fields } => {
+        ScriptStep::SetProgram { program, fields } => {
             to.extend([3, *program as u64]);
             put_fields(to, fields);
         }
-        Step::Push { slot, image, part } => {
+        ScriptStep::Push { slot, image, part } => {
             let (canary, share) = part_words(*part);
             to.extend([4, u64::from(*slot), *image as u64, canary, share]);
         }
-        Step::Promote(slot) => to.extend([5, u64::from(*slot)]),
-        Step::Rollback(slot) => to.extend([6, u64::from(*slot)]),
-        Step::SegmentSize { mss_bytes } => to.extend([7, u64::from(*mss_bytes)]),
+        ScriptStep::Promote(slot) => to.extend([5, u64::from(*slot)]),
+        ScriptStep::Rollback(slot) => to.extend([6, u64::from(*slot)]),
+        ScriptStep::SegmentSize { mss_bytes } => to.extend([7, u64::from(*mss_bytes)]),
     }
 }
 
@@ -513,8 +513,8 @@ impl Answer {
         let (mut running, mut seen) = (0, Vec::new());
         for step in &script.steps {
             match step {
-                Step::SetProgram { program, .. } => running = *program,
-                Step::Invoke(_) => {
+                ScriptStep::SetProgram { program, .. } => running = *program,
+                ScriptStep::Invoke(_) => {
                     let program = script.programs.get(running).ok_or(UserError::Ended)?;
                     let (outcome, native) = (self.word()?, self.word()?);
                     let report = match outcome & REPORTED {

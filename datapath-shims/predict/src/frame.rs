@@ -32,18 +32,18 @@ const HOPS: u8 = 64;
 
 /// The place of a UDP datagram in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct DatagramPlace {
     /// The first byte of the UDP header.
     udp: usize,
     /// Bytes of the payload.
     payload_bytes: usize,
 }
 
-impl Place {
+impl DatagramPlace {
     /// Finds the UDP datagram to a port; `None` if the frame is anything else: a fragment, an IP option, another port.
     ///
     /// Checksums are not looked at: what arrives from a virtual interface has none yet, and a NIC has checked what is its own.
-    pub fn find(frame: &[u8], port: u16) -> Option<Place> {
+    pub fn find(frame: &[u8], port: u16) -> Option<DatagramPlace> {
         let (head, ip) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         let kind = [head[12], head[13]];
         let (ip_bytes, ip_length) = if kind == TYPE_IPV4 {
@@ -66,7 +66,7 @@ impl Place {
         let header = udp.first_chunk::<UDP_BYTES>()?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let is_ours = u16::from_be_bytes([header[2], header[3]]) == port && length == udp.len();
-        is_ours.then(|| Place { udp: ETHERNET_BYTES + ip_bytes, payload_bytes: length - UDP_BYTES })
+        is_ours.then(|| DatagramPlace { udp: ETHERNET_BYTES + ip_bytes, payload_bytes: length - UDP_BYTES })
     }
 
     /// The payload of the datagram.
@@ -192,7 +192,7 @@ impl Template {
     /// Finds the payload of a datagram from the server to the client; `None` if the frame is anything else, or damaged.
     pub fn read<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
         let [client, server] = self.ends.addresses;
-        let place = Place::find(frame, client.port())?;
+        let place = DatagramPlace::find(frame, client.port())?;
         let headers = frame.first_chunk::<HEADERS_BYTES>()?;
         let is_between = place.udp == UDP
             && headers[IP + 12..IP + 16] == server.ip().octets()

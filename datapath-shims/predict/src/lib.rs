@@ -34,6 +34,6 @@ pub use counters::{Refusal, ServerCounters};
 pub use portfolio::{MAX_NAME_BYTES, Portfolio, PortfolioError, Predictor};
 pub use server::{Ending, Server, ServerError, Slot};
 pub use service::{KEEP_EVERY, Notice, Remote, Service};
-pub use state::{MAX_STATE_BYTES, Session, State, StateError};
+pub use state::{MAX_STATE_BYTES, ServerState, Session, StateError};
 pub use token::{Key, TOKEN_BYTES, Token};
 pub use window::{WINDOW, WINDOW_WORDS, Window};

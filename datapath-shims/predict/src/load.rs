@@ -41,7 +41,7 @@ pub struct Load {
 
 /// The outcome of a load.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     pub sent: u64,
     pub answered: u64,
     /// Replies whose class was true.
@@ -51,7 +51,7 @@ pub struct Outcome {
     latencies: Latencies,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// The number of replies a second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -148,7 +148,7 @@ impl<T: Transport> Transport for &mut T {
 ///
 /// # Errors
 /// The transport is broken. That the server is away is none: its replies are missing in the outcome.
-pub fn run(transport: impl Transport, images: &Images, load: &Load) -> io::Result<Outcome> {
+pub fn run(transport: impl Transport, images: &Images, load: &Load) -> io::Result<LoadOutcome> {
     run_then(transport, images, load, &mut |_| {})
 }
 
@@ -161,8 +161,8 @@ pub fn run_then(
     transport: impl Transport,
     images: &Images,
     load: &Load,
-    ended: &mut dyn FnMut(&Outcome),
-) -> io::Result<Outcome> {
+    ended: &mut dyn FnMut(&LoadOutcome),
+) -> io::Result<LoadOutcome> {
     let mut client = Client {
         transport,
         images,
@@ -170,7 +170,7 @@ pub fn run_then(
         start: Instant::now(),
         next: 0,
         reply: [0; MESSAGE_BYTES + 1],
-        outcome: Outcome::default(),
+        outcome: LoadOutcome::default(),
     };
     match load.pace {
         Pace::OneOutstanding => client.one_outstanding(ended)?,
@@ -187,7 +187,7 @@ struct Client<'a, T> {
     /// The number of the next request.
     next: usize,
     reply: [u8; MESSAGE_BYTES + 1],
-    outcome: Outcome,
+    outcome: LoadOutcome,
 }
 
 /// Bits of an id that hold the image's number; the others hold the time.
@@ -198,7 +198,7 @@ impl<T: Transport> Client<'_, T> {
         self.start.elapsed().as_nanos() as u64
     }
 
-    fn one_outstanding(&mut self, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
+    fn one_outstanding(&mut self, ended: &mut dyn FnMut(&LoadOutcome)) -> io::Result<()> {
         self.transport.wait_at_most((!self.load.spins).then_some(PATIENCE))?;
         while self.start.elapsed() < self.load.time {
             let id = self.send(self.now_ns())?;
@@ -214,7 +214,7 @@ impl<T: Transport> Client<'_, T> {
         Ok(())
     }
 
-    fn open_loop(&mut self, rate: f64, ended: &mut dyn FnMut(&Outcome)) -> io::Result<()> {
+    fn open_loop(&mut self, rate: f64, ended: &mut dyn FnMut(&LoadOutcome)) -> io::Result<()> {
         self.transport.wait_at_most(None)?;
         let gap_ns = 1e9 / rate.max(f64::MIN_POSITIVE);
         let (mut due, mut last, mut was_over) = (0.0, self.start, false);

@@ -3,7 +3,7 @@
 use crate::choice::{Choice, MAX_SLOTS};
 use crate::packet::{self, Datagram, MESSAGE_BYTES};
 use crate::portfolio::Portfolio;
-use crate::state::{Session, State};
+use crate::state::{ServerState, Session};
 use crate::token::{TOKEN_BYTES, Token};
 use crate::{Key, Refusal, ServerCounters, Window};
 use ccplane_bandit::integer::{MAX_ARMS, Weights};
@@ -53,7 +53,7 @@ impl Server {
         portfolio: Arc<Portfolio>,
         choices: &[Choice],
         key: Key,
-        kept: Option<&State>,
+        kept: Option<&ServerState>,
     ) -> Result<Server, ServerError> {
         let found = choices.len();
         if !(1..=MAX_SLOTS).contains(&found) {
@@ -194,12 +194,12 @@ impl Server {
     }
 
     /// All that a later server goes on from.
-    pub fn state(&self, ends: Ending) -> State {
+    pub fn state(&self, ends: Ending) -> ServerState {
         let session = match ends {
             Ending::InOrder => Some(Session { key: self.key, window: self.window.clone() }),
             Ending::NotYet => None,
         };
-        State {
+        ServerState {
             epoch: self.epoch,
             predictors: self.portfolio.predictors().iter().map(|p| (p.name().to_owned(), p.hash())).collect(),
             slots: self.slots.iter().map(|s| (s.choice, s.weights.deficits().to_vec())).collect(),

@@ -30,7 +30,7 @@ pub const MAX_STATE_BYTES: usize = MAGIC.len()
 
 /// The state that a server keeps over restarts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct ServerState {
     pub epoch: u32,
     /// The predictors' names and networks.
     pub predictors: Vec<(String, Hash)>,
@@ -67,7 +67,7 @@ pub enum StateError {
     Field { field: &'static str },
 }
 
-impl State {
+impl ServerState {
     /// The deficits by name that a slot goes on from; `None` if the slot was another one.
     pub(crate) fn slot(&self, n: usize, choice: Choice) -> Option<Vec<(&str, u64)>> {
         let (_, deficits) = self.slots.get(n).filter(|(of, _)| *of == choice)?;
@@ -112,7 +112,7 @@ impl State {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn parse(content: &[u8]) -> Result<State, StateError> {
+    pub fn parse(content: &[u8]) -> Result<ServerState, StateError> {
         if content.len() > MAX_STATE_BYTES {
             return Err(StateError::TooLarge { found: content.len() });
         }
@@ -138,7 +138,7 @@ impl State {
         if !reader.rest.is_empty() {
             return Err(StateError::Field { field: "length" });
         }
-        Ok(State { epoch, predictors, slots, session })
+        Ok(ServerState { epoch, predictors, slots, session })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::driver::{Control, Driver};
 use crate::incoming::CoreNote;
 use crate::wire::Wire;
 use ccplane_wait::affinity::Follower;
-use ccplane_wait::{Mode, Step, Waiter, Wake, sleep_time};
+use ccplane_wait::{Mode, WaitStep, Waiter, Wake, sleep_time};
 use quinn_proto::{ClientConfig, ConnectError, ServerConfig};
 use std::io;
 use std::net::SocketAddr;
@@ -123,7 +123,7 @@ impl<W: Wire> Endpoint<W> {
             if !wait.is_zero() {
                 let now_ns = nanoseconds(now.saturating_duration_since(self.began));
                 // Where it is to poll, the turn itself looks for datagrams.
-                if let Step::Sleep { until_ns } = self.waiter.next(now_ns) {
+                if let WaitStep::Sleep { until_ns } = self.waiter.next(now_ns) {
                     self.wire.wait(sleep_time(until_ns, now_ns, wait))?;
                 }
                 if self.follows {

@@ -3,7 +3,9 @@
 //! The kernel remembers it for sockets that are connected (`SO_INCOMING_CPU`), and a server's is not. There a program on the
 //! socket notes it for each datagram; who loads it needs CAP_BPF.
 
-use ccplane_bpf::{AttachTo, F_MMAPABLE, MapType, ProgType, Shared, attach_to_socket, map_create, prog_load};
+use ccplane_bpf::{
+    AttachTo, F_MMAPABLE, MapType, ProgType, SharedMap, attach_to_socket, map_create, prog_load,
+};
 use ccplane_nn_codegen::asm::{Alu, Asm, Helper, R, Size};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,7 +21,7 @@ const KEEP_ALL: i64 = -1;
 /// A note of the core that each of a socket's datagrams is handled on, for as long as the socket is open.
 pub(crate) struct CoreNote {
     /// One more than the core; 0 before the first datagram.
-    page: Shared,
+    page: SharedMap,
 }
 
 impl CoreNote {
@@ -36,7 +38,7 @@ impl CoreNote {
         let insns = asm.finish().map_err(io::Error::other)?.insns;
         let program = prog_load(ProgType::SocketFilter, NAME, &insns, AttachTo::default());
         attach_to_socket(&program.map_err(|error| error.errno)?, socket)?;
-        Ok(CoreNote { page: Shared::new(&map, 0, PAGE_BYTES, false)? })
+        Ok(CoreNote { page: SharedMap::new(&map, 0, PAGE_BYTES, false)? })
     }
 
     /// The core of the last datagram; `None` before the first.

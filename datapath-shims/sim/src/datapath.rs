@@ -326,7 +326,7 @@ impl SimDatapath {
             f.announced = true;
             self.announced += 1;
             let event = Event::Created { flow: f.id, info: f.info.clone() };
-            self.tell(event);
+            self.send_event(event);
         }
         if let Some(hosts) = &mut self.hosts {
             hosts.start(flow, self.net.now_ns(), &mut self.net);
@@ -387,18 +387,18 @@ impl SimDatapath {
         let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values: values.into() };
         let batch_ns = self.config.batch_us * NS_PER_US;
         if is_row && batch_ns > 0 {
-            self.tell_at(self.net.now_ns().next_multiple_of(batch_ns), event);
+            self.send_event_at(self.net.now_ns().next_multiple_of(batch_ns), event);
         } else {
-            self.tell(event);
+            self.send_event(event);
         }
     }
 
-    fn tell(&mut self, event: Event) {
-        self.tell_at(self.net.now_ns(), event);
+    fn send_event(&mut self, event: Event) {
+        self.send_event_at(self.net.now_ns(), event);
     }
 
     /// Queues an event that leaves for the agent at `sent_ns`.
-    fn tell_at(&mut self, sent_ns: u64, event: Event) {
+    fn send_event_at(&mut self, sent_ns: u64, event: Event) {
         let due_ns = sent_ns + self.config.agent_latency_us * NS_PER_US;
         if due_ns > self.net.now_ns() && self.channel.last_due_ns() != Some(due_ns) {
             self.net.wake_at(due_ns, Task::Due.token());
@@ -419,7 +419,7 @@ impl SimDatapath {
         if std::mem::take(&mut f.announced) {
             let event = Event::Closed { flow: f.id };
             self.announced -= 1;
-            self.tell(event);
+            self.send_event(event);
         }
         if let Some(hosts) = &mut self.hosts {
             hosts.end(index as FlowIndex, now_ns, tx, &mut self.net);

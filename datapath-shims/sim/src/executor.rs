@@ -2,14 +2,14 @@
 
 use crate::hosts::HostFlow;
 use ccplane_contract::suite::{
-    Executor, ExecutorError, Observation, PacketExecutor, PacketStream, PacketTreatment, Script, Step,
+    Executor, ExecutorError, Observation, PacketExecutor, PacketStream, PacketTreatment, Script, ScriptStep,
 };
 use ccplane_contract::{FlowId, ProgramUid, SlotTable, check_fields};
 use ccplane_engine::SharedProgram;
 use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{Hook, MAX_REGS, Prim, Program};
-use ccplane_program::vm::Measured;
+use ccplane_program::vm::PrimValues;
 use std::sync::Arc;
 
 /// Runs scripts through the code that steers simulated flows.
@@ -38,21 +38,21 @@ impl Executor for SimExecutor {
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {
-                Step::Update(fields) => {
+                ScriptStep::Update(fields) => {
                     check_fields(flow.program().map(Runnable::program), fields)?;
                     flow.staged.stage_fields(fields);
                 }
-                Step::SetProgram { program, fields } => {
+                ScriptStep::SetProgram { program, fields } => {
                     let program = get(*program)?;
                     check_fields(Some(program.program()), fields)?;
                     flow.staged.stage_program(program, fields);
                 }
-                Step::Push { slot, image, part } => slots.push(*slot, script.image(*image)?, *part)?,
-                Step::Promote(slot) => slots.promote(*slot)?,
-                Step::Rollback(slot) => slots.rollback(*slot)?,
-                Step::SegmentSize { mss_bytes } => flow.mss_bytes = *mss_bytes,
-                Step::Invoke(prims) => seen.push(flow.invoke(prims, &slots)?),
-                Step::Decide(prims) => seen.push(flow.invoke(&**prims, &slots)?),
+                ScriptStep::Push { slot, image, part } => slots.push(*slot, script.image(*image)?, *part)?,
+                ScriptStep::Promote(slot) => slots.promote(*slot)?,
+                ScriptStep::Rollback(slot) => slots.rollback(*slot)?,
+                ScriptStep::SegmentSize { mss_bytes } => flow.mss_bytes = *mss_bytes,
+                ScriptStep::Invoke(prims) => seen.push(flow.invoke(prims, &slots)?),
+                ScriptStep::Decide(prims) => seen.push(flow.invoke(&**prims, &slots)?),
             }
         }
         Ok(seen)
@@ -92,7 +92,7 @@ impl ScriptFlow {
         self.staged.program().or(self.runner.running())
     }
 
-    fn invoke(&mut self, prims: &impl Measured, slots: &SlotTable) -> Result<Observation, ExecutorError> {
+    fn invoke(&mut self, prims: &impl PrimValues, slots: &SlotTable) -> Result<Observation, ExecutorError> {
         let (mut report, mut reported, mut asked) = ([0; MAX_REGS], false, false);
         if self.staged.program().is_some() || !self.runner.lacks_decision() {
             let clock = self.program().map_or(Prim::AckNow, |program| program.program().hook().clock());

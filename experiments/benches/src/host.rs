@@ -97,19 +97,19 @@ pub fn models() -> Result<Vec<Figure>, BenchError> {
 }
 
 /// A host whose settings were all measured before.
-struct Measured {
+struct MeasuredHost {
     space: Space,
     cells: BTreeMap<Cell, Vec<Sample>>,
 }
 
-impl Measured {
+impl MeasuredHost {
     fn worth(&self, cell: &Cell) -> f64 {
         let samples = self.cells.get(cell).map_or(&[][..], Vec::as_slice);
         samples.iter().map(Sample::throughput_bps).sum::<f64>() / samples.len().max(1) as f64
     }
 }
 
-impl Subject for &Measured {
+impl Subject for &MeasuredHost {
     fn space(&self) -> &Space {
         &self.space
     }
@@ -160,7 +160,7 @@ pub fn swept() -> Result<Vec<Figure>, BenchError> {
             return Err(failed(format_args!("the sweep ended early, {} measurements are left", swept.left)));
         }
     }
-    let measured = Measured { space, cells: table.by_cell().into_iter().collect() };
+    let measured = MeasuredHost { space, cells: table.by_cell().into_iter().collect() };
     let proof = Proof::counted("measurements of this host", swept.measured)?;
     let worth = |cell: &Cell| measured.worth(cell);
     let best = measured.cells.keys().map(worth).fold(0.0, f64::max);
@@ -180,7 +180,7 @@ mod tests {
     use ccplane_host::{Knob, Role};
 
     /// A host of two knobs, on which the last level of both carries twice what the first does.
-    fn measured() -> Measured {
+    fn measured() -> MeasuredHost {
         let knob = |name: &str| Knob {
             name: name.to_owned(),
             role: Role::Settings(Vec::new()),
@@ -195,7 +195,7 @@ mod tests {
         };
         let cells = (0..space.cells()).map(|n| space.cell(n));
         let cells = cells.map(|cell| (cell.clone(), vec![sample(&cell, 0), sample(&cell, 400)])).collect();
-        Measured { space, cells }
+        MeasuredHost { space, cells }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport};
+use ccplane_channel::{End, RING_BYTES, RecordBuffer, ServeOptions, Served, Transport};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid,
     TransportStats, Values,
@@ -52,7 +52,7 @@ const MODES: [(&str, Mode, bool); 4] = [
 ];
 
 /// Waits for the next frame at one end.
-fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Result<(), BenchError> {
+fn wait(end: &mut End, record: &mut RecordBuffer, mode: Mode, stop: &AtomicBool) -> Result<(), BenchError> {
     let missing = |e: &dyn std::fmt::Display| BenchError::Missing(format!("the rings broke: {e}"));
     let start = Instant::now();
     let mut polls = 0_u32;
@@ -82,7 +82,7 @@ fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Re
 /// The rings alone: this end, and a thread at the other one.
 struct Bare {
     end: End,
-    record: Record,
+    record: RecordBuffer,
     mode: Mode,
     stop: Arc<AtomicBool>,
     echo: Option<JoinHandle<()>>,
@@ -99,14 +99,14 @@ impl Bare {
         let cores = cores.to_vec();
         let echo = std::thread::spawn(move || {
             let _one_core = OneCore::nth_of(&cores, other);
-            let mut record = Record::default();
+            let mut record = RecordBuffer::default();
             while !stopped.load(Ordering::Relaxed) {
                 if wait(&mut agent, &mut record, mode, &stopped).is_ok() {
                     let _ = agent.send(record.bytes());
                 }
             }
         });
-        Ok(Bare { end, record: Record::default(), mode, stop, echo: Some(echo) })
+        Ok(Bare { end, record: RecordBuffer::default(), mode, stop, echo: Some(echo) })
     }
 
     /// Runs one round trip and returns its time, nanoseconds.
@@ -283,7 +283,7 @@ impl Conversation {
 }
 
 /// One contender and its round trips so far.
-struct Measured<'a> {
+struct MeasuredIpc<'a> {
     name: &'static str,
     agent: AgentKind,
     block: Box<dyn FnMut() -> Result<Vec<f64>, BenchError> + 'a>,
@@ -347,8 +347,8 @@ fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Fig
         let mut bare = Bare::start(mode, &cores, other)?;
         block(|| bare.round_trip())
     };
-    let one = |name, agent, block| Measured { name, agent, block, blocks: Vec::new() };
-    let mut all: Vec<Measured<'_>> = vec![
+    let one = |name, agent, block| MeasuredIpc { name, agent, block, blocks: Vec::new() };
+    let mut all: Vec<MeasuredIpc<'_>> = vec![
         one("bare", AgentKind::None, Box::new(bare)),
         one("agent", AgentKind::Ours, Box::new(|| block(|| ring.round_trip()))),
         one("socket", AgentKind::Ours, Box::new(|| block(|| socket.round_trip()))),

@@ -310,6 +310,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use ccplane_testing::{found, wait_for_ok};
 
     /// The network namespace of a process or thread, as the kernel names it.
     fn network_of(process: &str) -> Option<PathBuf> {
@@ -325,7 +326,7 @@ mod tests {
     #[test]
     fn a_server_that_is_killed_leaves_no_process() {
         let check = "a_server_that_is_killed_leaves_no_process";
-        let Some(mahimahi) = ccplane_testing::found(check, Mahimahi::find()) else { return };
+        let Some(mahimahi) = found(check, Mahimahi::find()) else { return };
         let base = Namespace::anonymous().unwrap();
         let network = base.run(|| network_of("thread-self")).unwrap().unwrap();
         let mut server = mahimahi.command(&["iperf3", "-s"]);
@@ -333,10 +334,9 @@ mod tests {
         wait_for_listener(&base).unwrap();
         assert!(!inside(&network).is_empty());
         drop(running);
-        let deadline = Instant::now() + PATIENCE;
-        while !inside(&network).is_empty() {
-            assert!(Instant::now() < deadline, "{:?} run on", inside(&network));
-            std::thread::sleep(POLL);
-        }
+        wait_for_ok(PATIENCE, "no process is left inside", || {
+            let left = inside(&network);
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
     }
 }

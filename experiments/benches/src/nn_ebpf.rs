@@ -86,8 +86,8 @@ fn inference(
 /// Two programs, of which one decides.
 struct Decision {
     bench: Bench,
-    ask: ccplane_ebpf::testrun::Loaded,
-    idle: ccplane_ebpf::testrun::Loaded,
+    ask: ccplane_ebpf::testrun::TestProgram,
+    idle: ccplane_ebpf::testrun::TestProgram,
 }
 
 impl Decision {

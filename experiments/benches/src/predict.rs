@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ccplane_predict::data::Images;
-use ccplane_predict::load::{Load, Outcome, Pace};
+use ccplane_predict::load::{Load, LoadOutcome, Pace};
 use ccplane_predict::train::{Origin, train};
 use ccplane_predict::{Choice, Portfolio};
 use ccplane_snapshot::{Admission, Trust};
@@ -63,15 +63,15 @@ impl Asked {
 }
 
 /// One measurement of a datapath.
-struct Measured {
+struct MeasuredLoads {
     /// The outcome with one outstanding request.
-    one: Outcome,
+    one: LoadOutcome,
     /// The outcome of an open loop of more requests than are answered.
-    open: Outcome,
+    open: LoadOutcome,
     /// Replies of the same loop to each second of processor time.
     per_core: f64,
     /// The outcome of an open loop of half of the requests that the other one had answered.
-    half: Outcome,
+    half: LoadOutcome,
     proof: Proof,
 }
 
@@ -98,7 +98,7 @@ fn name(choice: Choice) -> &'static str {
     }
 }
 
-fn measure(lab: &Lab, contender: Contender, slot: u8) -> Result<Measured, BenchError> {
+fn measure(lab: &Lab, contender: Contender, slot: u8) -> Result<MeasuredLoads, BenchError> {
     let load = |pace, time| Load { slot, pace, time, feedback: false, spins: true };
     let server = lab.serve(contender)?;
     // Of this time nothing is kept, and weights move.
@@ -109,7 +109,7 @@ fn measure(lab: &Lab, contender: Contender, slot: u8) -> Result<Measured, BenchE
     let half = lab.ask(contender, &load(Pace::OpenLoop(open.per_second() / 2.0), OPEN_LOOP))?;
     let answered = one.answered + open.answered + half.answered;
     let proof = Proof::counted("replies", answered)?.and(&server.proof(answered)?);
-    Ok(Measured { one, open, per_core, half, proof })
+    Ok(MeasuredLoads { one, open, per_core, half, proof })
 }
 
 /// Rows of one datapath, each beside the same of blocking sockets.
@@ -127,11 +127,11 @@ fn against_sockets(
     }
     let proof = proof::all(rounds.iter().flat_map(|(ours, sockets)| [&ours.proof, &sockets.proof]))?;
     let row = format!("predict.{}.{}", contender.name(), name(choice));
-    let figure = |what: &str, unit, of: &dyn Fn(&Measured) -> f64| {
+    let figure = |what: &str, unit, of: &dyn Fn(&MeasuredLoads) -> f64| {
         let pairs: Vec<Pair> = rounds.iter().map(|(ours, sockets)| (of(ours), of(sockets))).collect();
         Figure::paired(format!("{row}{what}"), unit, BASELINE, &pairs, &proof)
     };
-    let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
+    let us = |outcome: &LoadOutcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
     let one = "one outstanding request";
     let per_core = "the same for each second of processor time, the client's included";
     let half = "an open loop of half as many requests as each answers in `.open`";
@@ -189,7 +189,7 @@ fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Figure, BenchErro
         };
         let ((ours, proof), echo) = in_turn(round, ours, echo)?;
         network_us = lab.network_ns(choice)? / 1e3;
-        let us = |outcome: &Outcome| outcome.latency_ns(0.5).unwrap_or(0) as f64 / 1e3;
+        let us = |outcome: &LoadOutcome| outcome.latency_ns(0.5).unwrap_or(0) as f64 / 1e3;
         pairs.push((us(&ours), us(&echo) + network_us));
         proofs.push(proof.and(&Proof::counted("echoes", echo.answered)?));
     }

@@ -30,7 +30,7 @@ pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
 pub(crate) use train::*;
 
-pub(crate) use ccplane_agent::args::{AgentArgs, Place};
+pub(crate) use ccplane_agent::args::{AgentArgs, AgentPlace};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -91,7 +91,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct QueryArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// One JSON object on one line.
     #[arg(long)]
@@ -122,7 +122,7 @@ pub(crate) struct FlowsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct QlogArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The flow, by its number in `ccplane flows`.
     #[arg(value_name = "FLOW", required_unless_present = "all", conflicts_with = "all")]
@@ -166,7 +166,7 @@ pub(crate) struct ProgramsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 }
 
 /// Take over the running TCP flows of another congestion control.
@@ -176,7 +176,7 @@ pub(crate) struct ReloadArgs {
 #[derive(Args, Debug)]
 pub(crate) struct AdoptArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The congestion control whose flows to take, such as cubic; see `ss -ti`.
     #[arg(value_name = "CONGESTION_CONTROL")]
@@ -191,7 +191,7 @@ pub(crate) struct AdoptArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// Leave flows, programs and slots to the next agent, as before a restart; nothing is detached.
     #[arg(long)]
@@ -476,7 +476,7 @@ of its own with only loopback, where --outside runs a server. Needs a /dev/net/t
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// A recorded cellular trace, in mahimahi's format; without it one that comes with ccplane.
     #[arg(long, value_name = "FILE")]
@@ -568,7 +568,7 @@ pub(crate) struct SimArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The plan: a file, or the name of one that comes with ccplane.
     #[arg(value_name = "PLAN", required_unless_present_any = ["list", "show"])]

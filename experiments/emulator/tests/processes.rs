@@ -91,17 +91,17 @@ fn hold(how: &str) -> ExitCode {
 /// A child that owns an emulator and prints what its namespaces are.
 fn emulate() -> ExitCode {
     let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(12), 1_000)).unwrap();
-    tell([emulator.sender_ns(), emulator.receiver_ns()])
+    print_identities([emulator.sender_ns(), emulator.receiver_ns()])
 }
 
 /// A child that owns several paths and prints what their namespaces are.
 fn emulate_paths() -> ExitCode {
     let link = LinkConfig::symmetric(Shape::mbit(12), 1_000);
     let paths = MultiPath::start(&[link.clone(), link]).unwrap();
-    tell([paths.sender_ns(), paths.receiver_ns()])
+    print_identities([paths.sender_ns(), paths.receiver_ns()])
 }
 
-fn tell(namespaces: [&Namespace; 2]) -> ExitCode {
+fn print_identities(namespaces: [&Namespace; 2]) -> ExitCode {
     let identity =
         |namespace: &Namespace| namespace.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
     let [a, b] = namespaces.map(|namespace| identity(namespace).unwrap());
@@ -152,12 +152,14 @@ fn ping(count: usize) -> ExitCode {
     socket.connect((std::env::var("MAHIMAHI_BASE").unwrap(), PORT)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     // Who answers may not be there yet, which the kernel says.
-    let begun = Instant::now();
     let answer = || {
-        while let Err(error) = socket.send(b"ping").and_then(|_| socket.recv(&mut [0; 8])) {
-            assert!(error.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE, "{error}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("an answer", || match socket.send(b"ping").and_then(|_| socket.recv(&mut [0; 8])) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+                false
+            }
+        });
     };
     let times = (0..count).map(|_| {
         let start = Instant::now();

@@ -182,7 +182,7 @@ impl FromStr for Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_league::{Family, Link, Set};
+    use ccplane_league::{Family, FamilyLink, Set};
     use std::collections::BTreeSet;
 
     fn cases(numbers: u32) -> impl Iterator<Item = Case> {
@@ -223,7 +223,7 @@ mod tests {
         for set in [Set::Training, Set::Validation] {
             for family in Family::ALL {
                 for number in 0..24 {
-                    let other = Link::new(*family, set, number).unwrap();
+                    let other = FamilyLink::new(*family, set, number).unwrap();
                     assert!(!seeds.contains(&other.seed()), "{other}");
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
 use ccplane_league::{Draw, EVALUATION_SEED};
-use ccplane_results::{Outcome, Results, Series};
+use ccplane_results::{Results, RunOutcome, Series};
 use ccplane_runner::plan::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -124,8 +124,8 @@ impl ConformanceCase {
             let of = |run: &&ccplane_results::Run| run.contender == contender && counts(run.repeat);
             let runs = results.runs.iter().filter(of);
             let measured = runs.filter_map(|run| match &run.outcome {
-                Outcome::Ok(measured) => Some(measured),
-                Outcome::Failed { .. } => None,
+                RunOutcome::Ok(measured) => Some(measured),
+                RunOutcome::Failed { .. } => None,
             });
             measured
                 .flat_map(|m| &m.flows)
@@ -182,7 +182,7 @@ impl Conformed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_results::{FlowResult, Header, Host, Measured, Run};
+    use ccplane_results::{FlowResult, Header, Host, Run, RunFigures};
 
     fn run(contender: &str, repeat: u32, mbit: u64, rtt_ms: u64) -> Run {
         // Samples that fill a rectangle without a pattern that windows could meet.
@@ -195,7 +195,7 @@ mod tests {
             ..Series::default()
         };
         let flow = FlowResult { series, ..FlowResult::default() };
-        let measured = Measured { flows: vec![flow], ..Measured::default() };
+        let measured = RunFigures { flows: vec![flow], ..RunFigures::default() };
         Run {
             scenario: String::new(),
             contender: contender.to_owned(),
@@ -204,7 +204,7 @@ mod tests {
             seed: 0,
             started_at: String::new(),
             wall_ms: 0,
-            outcome: Outcome::Ok(Box::new(measured)),
+            outcome: RunOutcome::Ok(Box::new(measured)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use ccplane_results::{Datapath, Outcome, Results};
+use ccplane_results::{Datapath, Results, RunOutcome};
 use ccplane_runner::experiment::agents::Agents;
 use ccplane_runner::experiment::{self, Ended, Options, Progress};
 use ccplane_runner::host;
@@ -86,7 +86,7 @@ pub fn live_cells(case: Case, contenders: &[Contender], plan: &Plan, results: &R
     let cell = |contender: &Contender| {
         let name = contender.name();
         let measured = results.runs.iter().rev().find_map(|run| match &run.outcome {
-            Outcome::Ok(measured) if run.contender == name => Some(measured),
+            RunOutcome::Ok(measured) if run.contender == name => Some(measured),
             _ => None,
         })?;
         let play = Play { case, contender: contender.clone() };

@@ -1,6 +1,6 @@
 //! The figures of one contender in one case, and the metrics by which checks judge them.
 
-use ccplane_results::{Completions, Datapath, FlowResult, Measured};
+use ccplane_results::{Completions, Datapath, FlowResult, RunFigures};
 use ccplane_runner::plan::{Plan, Scenario};
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ pub struct Figures {
 impl Figures {
     /// Computes the figures from a run of the plan's first scenario.
     #[must_use]
-    pub fn new(case: Case, contender: &Contender, plan: &Plan, measured: &Measured) -> Figures {
+    pub fn new(case: Case, contender: &Contender, plan: &Plan, measured: &RunFigures) -> Figures {
         // The league's cell has what both have in common.
         let set = case.set();
         let cell = ccplane_league::Cell::new(
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    fn figures(case: &str, measured: &Measured) -> Figures {
+    fn figures(case: &str, measured: &RunFigures) -> Figures {
         let case: Case = case.parse().unwrap();
         let contender = Contender::simulated("reno");
         let known = ccplane_algs::all();
@@ -278,10 +278,10 @@ mod tests {
             queue_delay_us,
             ..LinkUse::default()
         };
-        let measured = Measured {
+        let measured = RunFigures {
             link: Some(link),
             flows: vec![flow(false, 3_000_000), flow(false, 1_000_000), flow(true, 8_000_000)],
-            ..Measured::default()
+            ..RunFigures::default()
         };
         // 50 s without the first 15.
         let f = figures("beside-cubic/0", &measured);
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn marks_count_where_flows_set_ect() {
         let link = LinkUse { departed_pkts: 900, dropped_pkts: 100, marked_pkts: 50, ..LinkUse::default() };
-        let measured = Measured { link: Some(link), flows: vec![flow(false, 1)], ..Measured::default() };
+        let measured = RunFigures { link: Some(link), flows: vec![flow(false, 1)], ..RunFigures::default() };
         let marked = |case: &str| Metric::Marked.value(&figures(case, &measured));
         assert_eq!((marked("codel-ecn/0"), marked("codel/0")), (Some(0.05), None));
     }
@@ -312,14 +312,14 @@ mod tests {
             |start_s: u64, fct_us| Completion { start_us: start_s * 1_000_000, bytes: 1, fct_us };
         let flows = vec![completion(1, 10_000), completion(2, 30_000), completion(19, 20_000)];
         let all = Completions { distribution: String::new(), flows, unfinished: 1 };
-        let measured = Measured {
+        let measured = RunFigures {
             completions: Some(all.clone()),
             background_completions: Some(all),
             datagrams: vec![
                 DatagramsUse { sent: 80, delivered: 60 },
                 DatagramsUse { sent: 20, delivered: 20 },
             ],
-            ..Measured::default()
+            ..RunFigures::default()
         };
         // A run of 20 s, of which flows beside count that start in the first 15.
         let f = figures("short/0", &measured);

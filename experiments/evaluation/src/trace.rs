@@ -1,7 +1,7 @@
 //! Traces by names that say all of them: the league's, links that fade, and links that are switched between circuits.
 
 use ccplane_netsim::trace::Trace;
-use ccplane_traces::rates::{MAX_BIT_PER_S, Step, trace_of};
+use ccplane_traces::rates::{MAX_BIT_PER_S, RateStep, trace_of};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
@@ -52,7 +52,7 @@ fn phase_ms(ms: u64) -> u32 {
 
 /// A minute in which the rate walks at random on a logarithmic scale around its mean, as of a moving station. Now and then it
 /// stops.
-fn fading(kbit: u64, every_ms: u64, seed: u64) -> Vec<Step> {
+fn fading(kbit: u64, every_ms: u64, seed: u64) -> Vec<RateStep> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let duration_ms = phase_ms(every_ms);
     let mut factor: f64 = 1.0;
@@ -63,20 +63,20 @@ fn fading(kbit: u64, every_ms: u64, seed: u64) -> Vec<Step> {
         factor = walked.clamp(1.0 / FADE, FADE);
         let is_out = random.next_u32().is_multiple_of(OUTAGE_EACH);
         let bit_per_s = if is_out { 0 } else { (bit_per_s(kbit) as f64 * factor) as u64 };
-        Step { duration_ms, bit_per_s: bit_per_s.min(MAX_BIT_PER_S) }
+        RateStep { duration_ms, bit_per_s: bit_per_s.min(MAX_BIT_PER_S) }
     };
     (0..count).map(step).collect()
 }
 
 /// One round of a hybrid data-centre network (as of Helios and TDTCP): three days over packet switches and one over a circuit, with
 /// a night, in which nothing passes, at each reconfiguration.
-fn circuit(kbit: u64, circuit_kbit: u64, day_ms: u64, night_ms: u64) -> Vec<Step> {
+fn circuit(kbit: u64, circuit_kbit: u64, day_ms: u64, night_ms: u64) -> Vec<RateStep> {
     let (day_ms, night_ms) = (phase_ms(day_ms), phase_ms(night_ms));
-    let night = Step { duration_ms: night_ms, bit_per_s: 0 };
+    let night = RateStep { duration_ms: night_ms, bit_per_s: 0 };
     vec![
-        Step { duration_ms: PACKET_DAYS * day_ms, bit_per_s: bit_per_s(kbit) },
+        RateStep { duration_ms: PACKET_DAYS * day_ms, bit_per_s: bit_per_s(kbit) },
         night,
-        Step { duration_ms: day_ms, bit_per_s: bit_per_s(circuit_kbit) },
+        RateStep { duration_ms: day_ms, bit_per_s: bit_per_s(circuit_kbit) },
         night,
     ]
 }

@@ -48,5 +48,5 @@ pub use recorder::Recorder;
 pub use replay::replay;
 pub use setting::LiveSetting;
 pub use thresholds::{SizedFlow, demotions, demotions_of_sizes, thresholds};
-pub use trial::{Completion, Outcome, Trial};
+pub use trial::{Completion, Trial, TrialOutcome};
 pub use uplinks::Uplinks;

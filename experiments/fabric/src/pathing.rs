@@ -9,7 +9,7 @@ use crate::error::FabricError;
 use crate::fabric::Fabric;
 use crate::learning::{LearningError, integers};
 use crate::play::on_cores;
-use crate::trial::{Outcome, Trial};
+use crate::trial::{Trial, TrialOutcome};
 use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
@@ -213,7 +213,7 @@ fn validate(
 }
 
 /// The mean logarithm of completion times; flows that did not end count with the time that they had.
-fn mean_log(outcome: &Outcome) -> f64 {
+fn mean_log(outcome: &TrialOutcome) -> f64 {
     let so_far_ns = |start_us: u64| outcome.duration_us.saturating_sub(start_us) * 1000;
     let of = |flow: &crate::Completion| {
         flow.completion_ns.unwrap_or_else(|| so_far_ns(flow.arrival.start_us)).max(1) as f64

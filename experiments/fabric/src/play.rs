@@ -6,7 +6,7 @@ use crate::omniscient::PathOracle;
 use crate::oracle::Oracle;
 use crate::plan::{Contender, FabricPlan, Group, Kind, Slot};
 use crate::thresholds::{SizedFlow, bytes_of, demotions, exact, thresholds};
-use crate::trial::{Outcome, Trial};
+use crate::trial::{Trial, TrialOutcome};
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
     CENTRE, Path, PathInAgent, Pias, Plb, Predictor, Size, SizeInAgent, SizeThresholds, SnapshotPredictor,
@@ -28,7 +28,7 @@ const LEARNING_FLOWS: usize = 4000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
     pub slot: Slot,
-    pub outcome: Outcome,
+    pub outcome: TrialOutcome,
     /// Remarks on the run for the reader.
     pub notes: Vec<String>,
     /// The real time that it took.
@@ -156,7 +156,7 @@ impl<'a> Player<'a> {
         self.prepared.get(&slot.group).map(|prepared| prepared.oracle.sizes)
     }
 
-    fn run(&self, slot: &Slot) -> Result<Outcome, FabricError> {
+    fn run(&self, slot: &Slot) -> Result<TrialOutcome, FabricError> {
         let group = &self.plan.groups[slot.group];
         let seed = self.plan.seed.wrapping_add(slot.repeat.into());
         let mut trial = trial(self.plan, group, slot.load_percent * 10_000, Split::Test, seed);

@@ -3,10 +3,10 @@
 use crate::figures::{SizeClass, by_class};
 use crate::plan::{Contender, FabricPlan, Slot};
 use crate::play::Ran;
-use crate::trial::Outcome;
+use crate::trial::TrialOutcome;
 use ccplane_results::{
-    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, LinkRecord, Measured,
-    Outcome as OutcomeRecord, Plan as PlanRecord, Results, Run, SCHEMA_VERSION, Scenario,
+    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, LinkRecord, Plan as PlanRecord,
+    Results, Run, RunFigures, RunOutcome, SCHEMA_VERSION, Scenario,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ fn scenario_name(plan: &FabricPlan, group: usize, load_percent: u32) -> String {
 /// Returns the record of a run that began then (RFC 3339).
 pub fn record(plan: &FabricPlan, ran: &Ran, started_at: String) -> Run {
     let Ran { slot, outcome, notes, took } = ran;
-    let measured = Measured { fabric: Some(flows(outcome)), notes: notes.clone(), ..Measured::default() };
+    let measured = RunFigures { fabric: Some(flows(outcome)), notes: notes.clone(), ..RunFigures::default() };
     Run {
         scenario: scenario_name(plan, slot.group, slot.load_percent),
         contender: slot.contender.name().to_owned(),
@@ -115,11 +115,11 @@ pub fn record(plan: &FabricPlan, ran: &Ran, started_at: String) -> Run {
         seed: plan.seed.wrapping_add(slot.repeat.into()),
         started_at,
         wall_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        outcome: OutcomeRecord::Ok(Box::new(measured)),
+        outcome: RunOutcome::Ok(Box::new(measured)),
     }
 }
 
-fn flows(outcome: &Outcome) -> FabricFlows {
+fn flows(outcome: &TrialOutcome) -> FabricFlows {
     let mut flows = FabricFlows { dropped_pkts: outcome.dropped, ..FabricFlows::default() };
     for (n, flow) in (0..).zip(&outcome.completions) {
         let so_far_ns = || outcome.duration_us.saturating_sub(flow.arrival.start_us).saturating_mul(1000);
@@ -134,9 +134,9 @@ fn flows(outcome: &Outcome) -> FabricFlows {
 
 /// Returns the runs that results hold, in the order of the plan.
 pub fn cells(plan: &FabricPlan, results: &Results) -> Vec<Cell> {
-    let mut runs: BTreeMap<(&str, &str, u32), &Measured> = BTreeMap::new();
+    let mut runs: BTreeMap<(&str, &str, u32), &RunFigures> = BTreeMap::new();
     for run in &results.runs {
-        if let OutcomeRecord::Ok(measured) = &run.outcome {
+        if let RunOutcome::Ok(measured) = &run.outcome {
             runs.insert((&run.scenario, &run.contender, run.repeat), measured);
         }
     }

@@ -54,7 +54,7 @@ pub struct Completion {
 
 /// The flows of a trial, and what it counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// In order of their start.
     pub completions: Vec<Completion>,
     /// The agent's counters.
@@ -91,7 +91,7 @@ impl Trial {
     ///
     /// # Errors
     /// A number outside its limits, or an algorithm that there is not.
-    pub fn run(&self, algorithms: &[Arc<dyn Algorithm>], name: &str) -> Result<Outcome, FabricError> {
+    pub fn run(&self, algorithms: &[Arc<dyn Algorithm>], name: &str) -> Result<TrialOutcome, FabricError> {
         self.run_beside(algorithms, name, Config::default(), None)
     }
 
@@ -106,7 +106,7 @@ impl Trial {
         name: &str,
         limits: Config,
         companion: Option<&'a mut dyn Companion>,
-    ) -> Result<Outcome, FabricError> {
+    ) -> Result<TrialOutcome, FabricError> {
         let measured = self.warm_up_flows + self.flows;
         if measured > MAX_FLOWS {
             return Err(FabricError::Flows { found: measured, max: MAX_FLOWS });
@@ -210,7 +210,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(self) -> TrialOutcome {
         let network = self.datapath.network();
         let completion = |(id, arrival): &(FlowId, HostArrival)| Completion {
             arrival: *arrival,
@@ -220,7 +220,7 @@ impl Running<'_> {
         let measured = self.flows.iter().skip(self.trial.warm_up_flows).take(self.trial.flows);
         let links = (0..=u8::MAX).map_while(|link| network.link_stats(link));
         let received = || self.flows.iter().filter_map(|(id, _)| network.receiver_stats(id.0 as u32));
-        Outcome {
+        TrialOutcome {
             completions: measured.map(completion).collect(),
             counters: self.core.counters(),
             digest: network.digest(),

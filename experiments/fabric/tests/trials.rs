@@ -6,7 +6,7 @@ use ccplane_algs::{
     Demotions, LeastLoaded, Path, PathInAgent, Pias, Size, SizeInAgent, SizeThresholds, THRESHOLDS,
 };
 use ccplane_core::NATIVE;
-use ccplane_fabric::{Fabric, Outcome, PathOracle, Trial, Uplinks};
+use ccplane_fabric::{Fabric, PathOracle, Trial, TrialOutcome, Uplinks};
 use ccplane_netsim::workload::recorded::{Recording, Unit};
 use ccplane_netsim::workload::{FlowSizes, PPM, Playback, Split, Structure};
 use std::collections::BTreeSet;
@@ -34,21 +34,21 @@ fn over(uplinks: Uplinks, flows: usize, seed: u64) -> Trial {
     trial
 }
 
-fn run(trial: &Trial, algorithm: impl Algorithm + 'static) -> Outcome {
+fn run(trial: &Trial, algorithm: impl Algorithm + 'static) -> TrialOutcome {
     let algorithm: Arc<dyn Algorithm> = Arc::new(algorithm);
     let name = algorithm.name();
     trial.run(&[algorithm], name).unwrap()
 }
 
 /// The mean logarithm (base 2) of completion times of flows of at least so many bytes.
-fn mean_log2(outcome: &Outcome, at_least_bytes: u64) -> f64 {
+fn mean_log2(outcome: &TrialOutcome, at_least_bytes: u64) -> f64 {
     let of = outcome.completions.iter().filter(|flow| flow.arrival.bytes >= at_least_bytes);
     let logs: Vec<f64> = of.map(|flow| (flow.completion_ns.unwrap() as f64).log2()).collect();
     logs.iter().sum::<f64>() / logs.len() as f64
 }
 
 /// Returns the ratio of times that flows take in one outcome and in another.
-fn ratio(of: &Outcome, against: &Outcome) -> f64 {
+fn ratio(of: &TrialOutcome, against: &TrialOutcome) -> f64 {
     (mean_log2(of, 0) - mean_log2(against, 0)).exp2()
 }
 
@@ -90,7 +90,7 @@ impl Flow for Ended {
 fn the_program_of_the_page_serves_small_flows_first() {
     let trial = trial(0, 250, 1);
     let (first, alike) = (run(&trial, Small), trial.run(&[], NATIVE).unwrap());
-    let mean_of_small = |outcome: &Outcome| {
+    let mean_of_small = |outcome: &TrialOutcome| {
         let of = outcome.completions.iter().filter(|flow| flow.arrival.bytes <= 30_000);
         let logs: Vec<f64> = of.map(|flow| (flow.completion_ns.unwrap() as f64).log2()).collect();
         assert!(logs.len() > 50, "{}", logs.len());

@@ -57,13 +57,13 @@ pub struct Undone {
     pub setting: String,
     /// The value that was to come back.
     pub old: String,
-    pub outcome: Outcome,
+    pub outcome: UndoOutcome,
 }
 
 /// The outcome of taking one change back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum UndoOutcome {
     /// The old value is in force again.
     Restored,
     /// The old value was in force already.
@@ -126,7 +126,7 @@ pub enum JournalError {
 
 /// Names the changes that could not be taken back.
 fn left_over(undone: &[Undone]) -> String {
-    let refused = |u: &&Undone| matches!(u.outcome, Outcome::Refused { .. });
+    let refused = |u: &&Undone| matches!(u.outcome, UndoOutcome::Refused { .. });
     let names: Vec<&str> = undone.iter().filter(refused).map(|u| u.setting.as_str()).collect();
     if names.is_empty() { String::new() } else { format!(", but not {}", names.join(", ")) }
 }
@@ -247,7 +247,7 @@ impl Journal {
         for entry in self.entries.split_off(first).into_iter().rev() {
             let outcome = self.restore(&entry, force);
             undone.push(Undone { setting: entry.setting.clone(), old: entry.old.clone(), outcome });
-            if matches!(undone.last(), Some(Undone { outcome: Outcome::Refused { .. }, .. })) {
+            if matches!(undone.last(), Some(Undone { outcome: UndoOutcome::Refused { .. }, .. })) {
                 kept.push(entry);
             }
         }
@@ -256,21 +256,21 @@ impl Journal {
         Ok(undone)
     }
 
-    fn restore(&self, entry: &Entry, force: bool) -> Outcome {
+    fn restore(&self, entry: &Entry, force: bool) -> UndoOutcome {
         if entry.boot != self.boot {
-            return Outcome::OlderBoot;
+            return UndoOutcome::OlderBoot;
         }
         // The journal was parsed: its names are of settings.
         let Ok(setting) = entry.setting.parse::<Setting>() else {
-            return Outcome::Gone { why: "no setting has this name".into() };
+            return UndoOutcome::Gone { why: "no setting has this name".into() };
         };
         match setting.read(&self.machine) {
-            Err(error) => Outcome::Gone { why: error.to_string() },
-            Ok(found) if found == entry.old => Outcome::WasOld,
-            Ok(found) if found != entry.new && !force => Outcome::ChangedSince { found },
+            Err(error) => UndoOutcome::Gone { why: error.to_string() },
+            Ok(found) if found == entry.old => UndoOutcome::WasOld,
+            Ok(found) if found != entry.new && !force => UndoOutcome::ChangedSince { found },
             Ok(_) => match setting.write(&self.machine, &entry.old) {
-                Ok(()) => Outcome::Restored,
-                Err(error) => Outcome::Refused { why: error.to_string() },
+                Ok(()) => UndoOutcome::Restored,
+                Err(error) => UndoOutcome::Refused { why: error.to_string() },
             },
         }
     }

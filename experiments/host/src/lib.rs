@@ -31,7 +31,7 @@ mod tune;
 
 pub use cpus::{CpuSet, CpuSetError, MAX_CPUS};
 pub use ethtool::{EthtoolError, Group, Values};
-pub use journal::{Applied, Entry, Journal, JournalError, MAX_JOURNAL_BYTES, Outcome, Undone};
+pub use journal::{Applied, Entry, Journal, JournalError, MAX_JOURNAL_BYTES, UndoOutcome, Undone};
 pub use learn::{
     Coalescing, Component, CsvColumns, Encoder, Ensemble, EnsembleConfig, Features, Frame, FrameError,
     FrameRow, Groups, GroupsError, HeldOut, HostLearnError, Input, InputKind, LearnConfig, Learned,
@@ -45,13 +45,13 @@ pub use live::{
 pub use machine::{MAX_FILE_BYTES, Machine};
 pub use model::{BadModelSize, CORES, Costs, MAX_NODES, MODEL_INTERFACE, ModelHost, ModelSize};
 pub use page::{Page, learned_section, settings_section, swept_section, tuned_section};
-pub use picture::{Place, picture};
+pub use picture::{MarkedWork, picture};
 pub use sample::{EfficiencyUnit, Sample};
 pub use setting::{Setting, SettingError, UnknownSetting};
 pub use space::{Cell, Knob, MAX_CELLS, MAX_KNOBS, MAX_LEVELS, Role, Space, SpaceError};
-pub use state::{State, states};
+pub use state::{SettingState, states};
 pub use subject::{Fault, Subject};
-pub use sweep::{MAX_FAILURES, Step, SweepEnd, SweepOptions, Swept, drawn, sweep};
+pub use sweep::{MAX_FAILURES, SweepEnd, SweepOptions, SweepStep, Swept, drawn, sweep};
 pub use table::{MAX_TABLE_BYTES, Row, RowOutcome, Source, TABLE_VERSION, Table, TableError, TableHeader};
 pub use topology::{Cache, Interface, Interrupt, Node, Processor, Topology};
 pub use tune::{

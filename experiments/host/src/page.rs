@@ -8,9 +8,9 @@ use ccplane_report::shell;
 use maud::{Markup, PreEscaped, html};
 
 use crate::learn::{Frame, Learned};
-use crate::picture::{Place, picture};
+use crate::picture::{MarkedWork, picture};
 use crate::space::Cell;
-use crate::state::State;
+use crate::state::SettingState;
 use crate::table::Table;
 use crate::topology::Topology;
 use crate::tune::{Trial, Tuned};
@@ -38,7 +38,7 @@ impl Page {
 
     /// Adds the picture of a host and what runs where on it.
     #[must_use]
-    pub fn with_host(self, topology: &Topology, interface: Option<&str>, places: &[Place]) -> Page {
+    pub fn with_host(self, topology: &Topology, interface: Option<&str>, places: &[MarkedWork]) -> Page {
         let scene: Scene = picture(topology, interface, places);
         self.with_section(html! {
             section {
@@ -73,7 +73,7 @@ impl Page {
 }
 
 /// Shows a host's settings and why some cannot be changed.
-pub fn settings_section(states: &[State]) -> Markup {
+pub fn settings_section(states: &[SettingState]) -> Markup {
     html! {
         section {
             h2 { "Settings" }
@@ -297,11 +297,11 @@ mod tests {
         let topology = model.topology();
         let processors: Vec<u32> = (0..8).collect();
         let cell = model.space().default_cell();
-        let places: Vec<Place> = model
+        let places: Vec<MarkedWork> = model
             .space()
             .places(&cell, 4, &processors)
             .into_iter()
-            .map(|(name, processors)| Place { name, processors })
+            .map(|(name, processors)| MarkedWork { name, processors })
             .collect();
         assert_eq!(places.iter().map(|p| p.processors.len()).collect::<Vec<_>>(), [4, 4, 4]);
         let marked = Page::new("<b>", "a model").with_host(&topology, None, &places).html();

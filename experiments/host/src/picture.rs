@@ -34,13 +34,13 @@ const MAX_MARKS: usize = 3;
 
 /// A kind of work and the processors that do it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct MarkedWork {
     pub name: String,
     pub processors: Vec<u32>,
 }
 
 /// Draws a host; `interface` alone, or every one. The processors of each place have a mark.
-pub fn picture(topology: &Topology, interface: Option<&str>, places: &[Place]) -> Scene {
+pub fn picture(topology: &Topology, interface: Option<&str>, places: &[MarkedWork]) -> Scene {
     let mut canvas = Canvas::default();
     let mut y = EDGE + TITLE_SIZE;
     canvas.text(
@@ -97,7 +97,7 @@ fn nodes(canvas: &mut Canvas, topology: &Topology, top: f32) -> (Vec<(u32, Point
 }
 
 /// Names the kinds of work, from the right.
-fn legend(canvas: &mut Canvas, places: &[Place], y: f32) {
+fn legend(canvas: &mut Canvas, places: &[MarkedWork], y: f32) {
     let mut x = WIDTH - EDGE;
     for (n, place) in places.iter().enumerate().take(MAX_MARKS).rev() {
         canvas.text((x, y), Anchor::End, TEXT_SIZE, Face::Regular, MUTED, &place.name);
@@ -108,7 +108,7 @@ fn legend(canvas: &mut Canvas, places: &[Place], y: f32) {
 }
 
 /// Marks the processors of each kind of work; `centres` are below them.
-fn marks(canvas: &mut Canvas, places: &[Place], centres: &[(u32, Point)]) {
+fn marks(canvas: &mut Canvas, places: &[MarkedWork], centres: &[(u32, Point)]) {
     for (n, place) in places.iter().enumerate().take(MAX_MARKS) {
         let shift = MARK.2 * (n as f32 - (MAX_MARKS as f32 - 1.0) / 2.0) - MARK.0 / 2.0;
         for (_, (x, y)) in centres.iter().filter(|(cpu, _)| place.processors.contains(cpu)) {

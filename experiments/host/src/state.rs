@@ -12,7 +12,7 @@ use crate::topology::{Interface, Topology};
 
 /// A setting's value, and whether it can be changed here.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct State {
+pub struct SettingState {
     pub setting: Setting,
     /// The value in force; none where the host does not have the setting.
     pub value: Option<String>,
@@ -23,7 +23,7 @@ pub struct State {
 }
 
 /// Returns the settings of the host, or of one interface with its interrupts, in a fixed order.
-pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interface>) -> Vec<State> {
+pub fn states(machine: &Machine, topology: &Topology, interface: Option<&Interface>) -> Vec<SettingState> {
     let mut states = Vec::new();
     let interfaces = match interface {
         Some(one) => std::slice::from_ref(one),
@@ -62,22 +62,26 @@ fn of_interface(interface: &Interface, file: &'static str) -> Setting {
     Setting::Interface { interface: interface.name.clone(), file }
 }
 
-fn in_file(machine: &Machine, setting: Setting) -> State {
+fn in_file(machine: &Machine, setting: Setting) -> SettingState {
     match setting.read(machine) {
-        Ok(value) => State { why_not: setting.why_not(machine), value: Some(value), largest: None, setting },
-        Err(_) => State { value: None, largest: None, why_not: Some("not on this host".into()), setting },
+        Ok(value) => {
+            SettingState { why_not: setting.why_not(machine), value: Some(value), largest: None, setting }
+        }
+        Err(_) => {
+            SettingState { value: None, largest: None, why_not: Some("not on this host".into()), setting }
+        }
     }
 }
 
 /// Adds a state for each value of a group; for a group that the device has not, one that says so.
-fn of_device(machine: &Machine, interface: &str, group: Group, states: &mut Vec<State>) {
+fn of_device(machine: &Machine, interface: &str, group: Group, states: &mut Vec<SettingState>) {
     let setting = |name| Setting::Device { interface: interface.to_owned(), group, name };
     match ethtool::values(machine, interface, group) {
         Ok(mut values) => states.extend(group.names().iter().filter_map(|(name, _)| {
             let value = values.current.remove(*name)?;
             let is_fixed = values.fixed.iter().any(|fixed| fixed == name);
             let why_not = is_fixed.then(|| "the driver holds it fixed".to_owned());
-            Some(State {
+            Some(SettingState {
                 setting: setting(name),
                 value: Some(value),
                 largest: values.largest.remove(*name),
@@ -92,7 +96,7 @@ fn of_device(machine: &Machine, interface: &str, group: Group, states: &mut Vec<
                 EthtoolError::Run(_) => error.to_string(),
                 EthtoolError::Refused { said, .. } => said.clone(),
             };
-            let absent = |(name, _): &(&'static str, &str)| State {
+            let absent = |(name, _): &(&'static str, &str)| SettingState {
                 setting: setting(name),
                 value: None,
                 largest: None,

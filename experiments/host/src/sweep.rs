@@ -33,7 +33,7 @@ pub struct SweepOptions {
 
 /// The state of a sweep after one measurement.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Step<'a> {
+pub struct SweepStep<'a> {
     /// Measurements that are done, those of an earlier start included.
     pub done: u64,
     pub total: u64,
@@ -99,7 +99,7 @@ pub fn sweep(
     table: &mut Table,
     options: &SweepOptions,
     stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(&Step<'_>),
+    told: &mut dyn FnMut(&SweepStep<'_>),
 ) -> Result<Swept, TableError> {
     let swept = measure_all(subject, table, options, stop, told);
     let restored = subject.restore();
@@ -117,7 +117,7 @@ fn measure_all(
     table: &mut Table,
     options: &SweepOptions,
     stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(&Step<'_>),
+    told: &mut dyn FnMut(&SweepStep<'_>),
 ) -> Result<Swept, TableError> {
     let space = subject.space().clone();
     let cells = drawn(&space, options.cells, options.seed);
@@ -158,7 +158,7 @@ fn measure_all(
             }
         };
         (done, swept.left) = (done + 1, swept.left - 1);
-        told(&Step { done, total, cell: space.shown(cell), outcome: &outcome });
+        told(&SweepStep { done, total, cell: space.shown(cell), outcome: &outcome });
         match &outcome {
             Ok(_) => (swept.measured, failures) = (swept.measured + 1, 0),
             Err(_) => swept.failed += 1,

@@ -6,7 +6,7 @@
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, ProgramSource};
 use ccplane_algs::{BOUND_Q16, INPUTS, Judge, NeuralInAgent};
-use ccplane_league::{Cell, Family, Fixture, LeagueError, Link, Set, Traces, play};
+use ccplane_league::{Cell, Family, FamilyLink, Fixture, LeagueError, Set, Traces, play};
 use ccplane_learn::{Policy, Rng};
 use ccplane_quantize::{Mlp, MlpError, Scratch};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Algorithm for Thresholds {
 
 /// Links, and the best score of the others on each.
 struct Field {
-    links: Vec<Link>,
+    links: Vec<FamilyLink>,
     best: Vec<f64>,
     cores: usize,
 }
@@ -94,7 +94,7 @@ struct Field {
 impl Field {
     fn new(families: &[Family], numbers: std::ops::Range<u32>) -> Result<Field, LeagueError> {
         let each = |family: &Family| {
-            numbers.clone().map(|n| Link::new(*family, Set::Training, n)).collect::<Vec<_>>()
+            numbers.clone().map(|n| FamilyLink::new(*family, Set::Training, n)).collect::<Vec<_>>()
         };
         let links = families.iter().flat_map(each).collect::<Result<Vec<_>, _>>()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -108,7 +108,7 @@ impl Field {
     }
 
     fn scores(&self, name: &str, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<f64>, LeagueError> {
-        let of = |link: &Link| Fixture { link: *link, algorithm: name.to_owned() };
+        let of = |link: &FamilyLink| Fixture { link: *link, algorithm: name.to_owned() };
         let fixtures: Vec<Fixture> = self.links.iter().map(of).collect();
         let cells = play(&fixtures, algorithms, &Traces::default(), self.cores, &|_| true)?;
         Ok(cells.iter().map(Cell::score).collect())

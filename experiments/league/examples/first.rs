@@ -5,7 +5,7 @@
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
 use ccplane_bandit::Exp4;
-use ccplane_league::{Cell, Family, Fixture, LeagueError, Link, Set, Traces, play};
+use ccplane_league::{Cell, Family, FamilyLink, Fixture, LeagueError, Set, Traces, play};
 use ccplane_learn::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -21,7 +21,7 @@ const ORDERS: u64 = 100;
 const CLASSES: usize = 10;
 
 /// A path: the class of its round trip, and each arm's score over the best one's.
-struct Met {
+struct PathScores {
     class: usize,
     rewards: Vec<f64>,
 }
@@ -33,15 +33,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut links = Vec::new();
     for family in Family::ALL.iter().copied().filter(|family| *family != Family::Recorded) {
         for number in 0..of_each {
-            links.push(Link::new(family, Set::Training, FIRST_LINK + number)?);
+            links.push(FamilyLink::new(family, Set::Training, FIRST_LINK + number)?);
         }
     }
-    let fixture = |link: &Link, name: &&str| Fixture { link: *link, algorithm: (*name).to_owned() };
+    let fixture = |link: &FamilyLink, name: &&str| Fixture { link: *link, algorithm: (*name).to_owned() };
     let fixtures: Vec<Fixture> =
         links.iter().flat_map(|link| names.iter().map(move |name| fixture(link, name))).collect();
     let cores = std::thread::available_parallelism()?.get();
     let cells = play(&fixtures, &ccplane_algs::all(), &Traces::default(), cores, &|_| true)?;
-    let met: Vec<Met> = links
+    let met: Vec<PathScores> = links
         .iter()
         .zip(cells.chunks(names.len()))
         .map(|(link, cells)| meet(*link, cells))
@@ -61,16 +61,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn meet(link: Link, cells: &[Cell]) -> Result<Met, LeagueError> {
+fn meet(link: FamilyLink, cells: &[Cell]) -> Result<PathScores, LeagueError> {
     let plan = link.plan(&["reno"], "sim", &ccplane_algs::all(), &Traces::default())?;
     let rtt_ms = plan.scenarios.first().map_or(0, |scenario| 2 * scenario.link.delay_us / 1000);
     let best = cells.iter().map(Cell::score).fold(f64::MIN_POSITIVE, f64::max);
     let class = (rtt_ms.max(1).ilog2() as usize).min(CLASSES - 1);
-    Ok(Met { class, rewards: cells.iter().map(|cell| cell.score() / best).collect() })
+    Ok(PathScores { class, rewards: cells.iter().map(|cell| cell.score() / best).collect() })
 }
 
 /// The sum of rewards of the best arm of each class.
-fn best_by_class(met: &[Met], arms: usize) -> f64 {
+fn best_by_class(met: &[PathScores], arms: usize) -> f64 {
     let mut sums: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for met in met {
         let sum = sums.entry(met.class).or_insert_with(|| vec![0.0; arms]);
@@ -80,7 +80,7 @@ fn best_by_class(met: &[Met], arms: usize) -> f64 {
 }
 
 /// Meets the paths in a random order; returns the sum of rewards. An expert advises one arm on all paths, or one arm on those of a class.
-fn exp4(met: &[Met], arms: usize, seed: u64) -> Result<f64, ccplane_bandit::BanditError> {
+fn exp4(met: &[PathScores], arms: usize, seed: u64) -> Result<f64, ccplane_bandit::BanditError> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..met.len()).collect();
     Rng::new(seed, &[]).shuffle(&mut order);

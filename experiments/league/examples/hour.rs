@@ -3,7 +3,7 @@
 
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
-use ccplane_league::{Hour, HourConfig, Set, Traces};
+use ccplane_league::{HourConfig, PlayedHour, Set, Traces};
 use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             None => Portfolio::default(),
             Some(names) => Portfolio::among(named(names)?)?,
         });
-        let played = Hour::play(&config, &portfolio, &Traces::default(), cores)?;
+        let played = PlayedHour::play(&config, &portfolio, &Traces::default(), cores)?;
         println!("hour {hour}");
         for segment in &played.segments {
             let arms: Vec<String> =
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = whole.len().max(1) as f64;
     let mean: f64 = whole.iter().map(|s| s.of_best()).sum::<f64>() / count;
     let good = whole.iter().filter(|s| s.of_best() >= 0.9).count() as f64;
-    let all = Hour { segments: whole };
+    let all = PlayedHour { segments: whole };
     let (of_single, single) = all.of_best_single();
     println!(
         "{of_single:.3} of the best single arm ({single}) over all; {mean:.3} of each segment's best arm on average, at least 0.9 in {:.0} % of segments; {below} below 0.9 of cubic",

@@ -44,7 +44,7 @@ pub struct Both {
 /// One algorithm on one link: the kernel's figures over the simulator's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
-    /// The link's name, as [`Link`](crate::Link) reads it.
+    /// The link's name, as [`FamilyLink`](crate::FamilyLink) reads it.
     pub link: String,
     pub algorithm: String,
     /// The kernel's throughput over the simulator's.

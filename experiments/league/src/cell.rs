@@ -1,6 +1,6 @@
 //! The results of one algorithm on one link.
 
-use ccplane_results::{FlowResult, Measured};
+use ccplane_results::{FlowResult, RunFigures};
 use serde::{Deserialize, Serialize};
 
 const PPM: u64 = 1_000_000;
@@ -52,7 +52,7 @@ pub struct Cell {
 impl Cell {
     /// Computes the cell of one algorithm on one link from a run.
     #[must_use]
-    pub fn new(link: &str, family: &str, goal: Goal, algorithm: &str, measured: &Measured) -> Cell {
+    pub fn new(link: &str, family: &str, goal: Goal, algorithm: &str, measured: &RunFigures) -> Cell {
         let own: Vec<&FlowResult> = measured.flows.iter().filter(|f| f.background.is_none()).collect();
         let count = own.len().max(1) as u64;
         let throughput_bps: u64 = own.iter().map(|f| f.throughput_bps).sum();
@@ -119,7 +119,7 @@ fn jain_ppm(flows: &[&FlowResult]) -> u64 {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{Cell, Goal};
-    use ccplane_results::Measured;
+    use ccplane_results::RunFigures;
 
     /// A flow alone on a link whose name begins with its family.
     pub(crate) fn cell(link: &str, algorithm: &str, mbit: u64, rtt_ms: u64) -> Cell {
@@ -127,7 +127,7 @@ pub(crate) mod testing {
         Cell {
             throughput_bps: mbit * 1_000_000,
             mean_rtt_us: rtt_ms * 1000,
-            ..Cell::new(link, family, Goal::Alone, algorithm, &Measured::default())
+            ..Cell::new(link, family, Goal::Alone, algorithm, &RunFigures::default())
         }
     }
 }
@@ -152,10 +152,10 @@ mod tests {
     fn figures_follow_from_flows() {
         let stretch =
             |from_ms, reached_ms| Stretch { from_ms, to_ms: from_ms + 5000, reward_ppm: 0, reached_ms };
-        let measured = Measured {
+        let measured = RunFigures {
             flows: vec![flow(false, 3_000_000), flow(false, 1_000_000), flow(true, 8_000_000)],
             stretches: vec![stretch(0, None), stretch(5000, Some(1000)), stretch(10_000, None)],
-            ..Measured::default()
+            ..RunFigures::default()
         };
         let cell = Cell::new("own/test/1", "own", Goal::Own, "reno", &measured);
         assert_eq!((cell.throughput_bps, cell.mean_rtt_us, cell.p95_rtt_us), (4_000_000, 20_000, 30_000));
@@ -173,7 +173,7 @@ mod tests {
         let cell = |throughput_bps, mean_rtt_us| Cell {
             throughput_bps,
             mean_rtt_us,
-            ..Cell::new("l", "f", Goal::Alone, "a", &Measured::default())
+            ..Cell::new("l", "f", Goal::Alone, "a", &RunFigures::default())
         };
         assert!(cell(110, 10).dominates(&cell(100, 10)) && cell(100, 9).dominates(&cell(100, 10)));
         assert!(!cell(104, 10).dominates(&cell(100, 10)) && !cell(200, 11).dominates(&cell(100, 10)));

@@ -15,7 +15,7 @@ use rand_core::{RngCore, SeedableRng};
 use crate::cell::Cell;
 use crate::error::LeagueError;
 use crate::family::Family;
-use crate::link::Link;
+use crate::link::FamilyLink;
 use crate::play::Fixture;
 use crate::set::Set;
 use crate::traces::Traces;
@@ -49,13 +49,13 @@ impl HourConfig {
     ///
     /// # Errors
     /// A number is too large.
-    pub fn links(&self) -> Result<Vec<Link>, LeagueError> {
+    pub fn links(&self) -> Result<Vec<FamilyLink>, LeagueError> {
         let mut random = ChaCha8Rng::seed_from_u64(self.set.seed());
         random.set_stream(self.number.into());
         let of = |segment: u32| {
             let family = self.families[random.next_u32() as usize % self.families.len().max(1)];
             // Beyond those that a league plays.
-            Link::new(family, self.set, 1000 + self.number * self.segments + segment)
+            FamilyLink::new(family, self.set, 1000 + self.number * self.segments + segment)
         };
         (0..self.segments).map(of).collect()
     }
@@ -106,12 +106,12 @@ impl Segment {
 
 /// An hour that was played.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Hour {
+pub struct PlayedHour {
     /// The segments in order.
     pub segments: Vec<Segment>,
 }
 
-impl Hour {
+impl PlayedHour {
     /// Plays it: the tested algorithm's segments one after the other, the arms' on so many cores.
     ///
     /// # Errors
@@ -121,20 +121,20 @@ impl Hour {
         tested: &Arc<dyn Algorithm>,
         traces: &Traces,
         cores: usize,
-    ) -> Result<Hour, LeagueError> {
+    ) -> Result<PlayedHour, LeagueError> {
         let links = config.links()?;
         let overrides = Overrides { duration_ms: Some(config.segment_ms), ..Overrides::default() };
         let mut known = ccplane_algs::all();
         known.retain(|a| a.name() != tested.name());
         known.push(Arc::clone(tested));
         let names: Vec<String> = tested.arms().iter().map(|arm| arm.name().to_owned()).collect();
-        let fixture = |link: Link, name: &str| Fixture { link, algorithm: name.to_owned() };
+        let fixture = |link: FamilyLink, name: &str| Fixture { link, algorithm: name.to_owned() };
         let play = |fixture: &Fixture| fixture.play_with(&known, traces, overrides);
         let fixtures: Vec<Fixture> =
             links.iter().flat_map(|link| names.iter().map(|name| fixture(*link, name))).collect();
         let (alone, arms) = thread::scope(|scope| {
             let in_turn = scope.spawn(|| -> Result<Vec<(Cell, Vec<Standing>)>, LeagueError> {
-                let of = |link: &Link| {
+                let of = |link: &FamilyLink| {
                     let cell = play(&fixture(*link, tested.name()))?;
                     Ok((cell, tested.memory().map(|memory| memory.standings()).unwrap_or_default()))
                 };
@@ -151,7 +151,7 @@ impl Hour {
         let parts = arms.chunks(names.len().max(1)).map(<[Cell]>::to_vec);
         let segment = |((tested, known), arms)| Segment { tested, arms, known };
         let segments = alone.into_iter().zip(parts).map(segment).collect();
-        Ok(Hour { segments })
+        Ok(PlayedHour { segments })
     }
 
     /// The tested algorithm's rewards, summed, over those of the best single arm in hindsight; that arm's name.
@@ -181,7 +181,7 @@ mod tests {
             segment_ms: 100_000,
             ..HourConfig::new(Set::Training, 7)
         };
-        let hour = Hour::play(&config, &portfolio(), &Traces::default(), 2).unwrap();
+        let hour = PlayedHour::play(&config, &portfolio(), &Traces::default(), 2).unwrap();
         assert_eq!(hour.segments.len(), 4);
         let (of_single, single) = hour.of_best_single();
         assert!(of_single > 0.8, "{of_single} of {single}");
@@ -191,7 +191,11 @@ mod tests {
             assert_eq!(segment.known.len(), 1, "all segments are one destination");
         }
         assert!(hour.segments[3].known[0].evidence.iter().any(|arm| arm.intervals > 0));
-        assert_eq!(Hour::play(&config, &portfolio(), &Traces::default(), 2).unwrap(), hour, "the same again");
+        assert_eq!(
+            PlayedHour::play(&config, &portfolio(), &Traces::default(), 2).unwrap(),
+            hour,
+            "the same again"
+        );
     }
 
     fn portfolio() -> Arc<dyn Algorithm> {

@@ -30,7 +30,7 @@ pub use checkpoint::CheckpointError;
 
 use crate::error::LeagueError;
 use crate::family::Family;
-use crate::link::Link;
+use crate::link::FamilyLink;
 use crate::play::{Fixture, on_cores};
 use crate::set::Set;
 use crate::traces::Traces;
@@ -299,10 +299,11 @@ fn collect(
     let mut fixtures = Vec::new();
     for family in Family::ALL.iter().copied().filter(|family| *family != Family::Recorded) {
         for number in numbers.clone() {
-            fixtures.push(Fixture { link: Link::new(family, set, number)?, algorithm: NAME.to_owned() });
+            fixtures
+                .push(Fixture { link: FamilyLink::new(family, set, number)?, algorithm: NAME.to_owned() });
         }
     }
-    let met: Mutex<Vec<(Link, Vec<Example>)>> = Mutex::default();
+    let met: Mutex<Vec<(FamilyLink, Vec<Example>)>> = Mutex::default();
     on_cores(&fixtures, cores, &|fixture| {
         let recorder = Arc::new(Recorder::new(verdicts.clone()));
         let judged = NeuralInAgent::new(Arc::clone(&recorder) as Arc<dyn Judge>);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_results::Measured;
+use ccplane_results::RunFigures;
 use ccplane_runner::plan::{Known, Overrides, Plan, Scenario};
 
 use crate::cell::{Cell, Goal};
@@ -26,19 +26,19 @@ const LOSSLESS_QUEUE_PACKETS: u32 = 10;
 
 /// A member of a family, identified by its name, such as `steady/validation/3`. A test link needs a [`Permit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Link {
+pub struct FamilyLink {
     family: Family,
     set: Set,
     number: u32,
 }
 
-impl Link {
+impl FamilyLink {
     /// A link for training or validation; `number` counts from 0.
     ///
     /// # Errors
     /// It is one of the test, or has too large a number.
-    pub fn new(family: Family, set: Set, number: u32) -> Result<Link, LeagueError> {
-        let link = Link { family, set, number };
+    pub fn new(family: Family, set: Set, number: u32) -> Result<FamilyLink, LeagueError> {
+        let link = FamilyLink { family, set, number };
         match (set, number) {
             (_, MAX_LINKS..) => Err(LeagueError::NoLink { found: link.to_string() }),
             (Set::Test, _) => Err(LeagueError::Sealed { link: link.to_string() }),
@@ -50,8 +50,8 @@ impl Link {
     ///
     /// # Errors
     /// Its number is too large.
-    pub fn test(_: &Permit, family: Family, number: u32) -> Result<Link, LeagueError> {
-        let link = Link { family, set: Set::Test, number };
+    pub fn test(_: &Permit, family: Family, number: u32) -> Result<FamilyLink, LeagueError> {
+        let link = FamilyLink { family, set: Set::Test, number };
         if number < MAX_LINKS { Ok(link) } else { Err(LeagueError::NoLink { found: link.to_string() }) }
     }
 
@@ -140,7 +140,7 @@ impl Link {
 
     /// Computes the cell of one algorithm from a run of the scenario of the link's plan.
     #[must_use]
-    pub fn cell(self, scenario: &Scenario, algorithm: &str, measured: &Measured) -> Cell {
+    pub fn cell(self, scenario: &Scenario, algorithm: &str, measured: &RunFigures) -> Cell {
         let cell = Cell::new(&self.to_string(), self.family.name(), self.goal(), algorithm, measured);
         Cell { lossless: lossless(scenario), ..cell }
     }
@@ -189,23 +189,23 @@ fn fastest_bit_per_s(plan: &Plan) -> u64 {
     rates.max().unwrap_or(u64::MAX)
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for FamilyLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.family.name(), self.set.name(), self.number)
     }
 }
 
-impl FromStr for Link {
+impl FromStr for FamilyLink {
     type Err = LeagueError;
 
-    fn from_str(text: &str) -> Result<Link, LeagueError> {
+    fn from_str(text: &str) -> Result<FamilyLink, LeagueError> {
         let refused = || LeagueError::NoLink { found: text.to_owned() };
         let mut parts = text.splitn(3, '/');
         let mut next = || parts.next().ok_or_else(refused);
         let (family, set, number) = (next()?.parse()?, next()?, next()?);
         let set = Set::ALL.into_iter().find(|s| s.name() == set).ok_or_else(refused)?;
         let number = number.parse().map_err(|_| refused())?;
-        Link::new(family, set, number).map_err(|error| match error {
+        FamilyLink::new(family, set, number).map_err(|error| match error {
             LeagueError::Sealed { .. } => error,
             _ => refused(),
         })
@@ -218,10 +218,10 @@ mod tests {
     use ccplane_runner::plan::{Medium, Traffic};
     use std::collections::BTreeSet;
 
-    fn links(numbers: u32) -> impl Iterator<Item = Link> {
+    fn links(numbers: u32) -> impl Iterator<Item = FamilyLink> {
         let sets = move |family: Family| Set::ALL.into_iter().map(move |set| (family, set));
         let all = Family::ALL.iter().copied().flat_map(sets);
-        all.flat_map(move |(family, set)| (0..numbers).map(move |number| Link { family, set, number }))
+        all.flat_map(move |(family, set)| (0..numbers).map(move |number| FamilyLink { family, set, number }))
     }
 
     #[test]
@@ -237,12 +237,12 @@ mod tests {
             assert_eq!((plan.runs(), plan.scenarios.len()), (2, 1));
             assert_eq!(link.text(&["copa"], "sim"), link.text(&["copa"], "sim"));
             if link.set != Set::Test {
-                assert_eq!(link.to_string().parse::<Link>().unwrap(), link);
+                assert_eq!(link.to_string().parse::<FamilyLink>().unwrap(), link);
             }
         }
-        assert!("steady/validation".parse::<Link>().is_err());
-        assert!("steady/final/1".parse::<Link>().is_err());
-        assert!("none/test/1".parse::<Link>().unwrap_err().to_string().contains("there are steady"));
+        assert!("steady/validation".parse::<FamilyLink>().is_err());
+        assert!("steady/final/1".parse::<FamilyLink>().is_err());
+        assert!("none/test/1".parse::<FamilyLink>().unwrap_err().to_string().contains("there are steady"));
     }
 
     /// Slow links run at once, fast ones and those with short flows in turn, and those with unequal delays not at all.
@@ -250,7 +250,7 @@ mod tests {
     fn live_contenders_share_the_machine_where_it_can_carry_them() {
         let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
         let live = |name: &str, contenders: &[&str]| {
-            name.parse::<Link>().unwrap().live_plan(contenders, &algorithms, &traces)
+            name.parse::<FamilyLink>().unwrap().live_plan(contenders, &algorithms, &traces)
         };
         let at_once = |name, contenders: &[&str]| live(name, contenders).unwrap().at_once;
         assert!(at_once("steady/validation/2", &["reno", "copa"]), "18.8 Mb/s twice");
@@ -267,8 +267,8 @@ mod tests {
     fn what_is_drawn_is_what_its_family_says() {
         let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
         let drawn = |family: Family| -> Vec<(String, Scenario)> {
-            let of = |set| (0..20).map(move |number| Link { family, set, number });
-            let scenario = |link: Link| {
+            let of = |set| (0..20).map(move |number| FamilyLink { family, set, number });
+            let scenario = |link: FamilyLink| {
                 let plan = link.plan(&["reno"], "sim", &algorithms, &traces).unwrap();
                 (link.to_string(), plan.scenarios[0].clone())
             };
@@ -340,13 +340,13 @@ mod tests {
     #[test]
     fn lossless_links_are_those_whose_queue_alone_drops() {
         let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
-        let lossless = |link: Link| {
+        let lossless = |link: FamilyLink| {
             let plan = link.plan(&["reno"], "sim", &algorithms, &traces).unwrap();
-            let cell = link.cell(&plan.scenarios[0], "reno", &Measured::default());
+            let cell = link.cell(&plan.scenarios[0], "reno", &RunFigures::default());
             (cell.lossless, plan.scenarios[0].link.queue.packets.unwrap())
         };
         for number in 0..20 {
-            let of = |family| lossless(Link { family, set: Set::Training, number });
+            let of = |family| lossless(FamilyLink { family, set: Set::Training, number });
             for family in [Family::Loss, Family::Burst, Family::Policer] {
                 assert!(!of(family).0, "{family:?} {number}");
             }
@@ -356,18 +356,18 @@ mod tests {
                 assert_eq!(lossless, packets >= 10, "{family:?} {number}");
             }
         }
-        let shallow = |number| lossless(Link { family: Family::Shallow, set: Set::Training, number }).0;
+        let shallow = |number| lossless(FamilyLink { family: Family::Shallow, set: Set::Training, number }).0;
         assert!((0..20).any(shallow) && !(0..20).all(shallow), "shallow links are of both kinds");
     }
 
     /// Neither a name nor the library makes a test link; a use written into a book does.
     #[test]
     fn test_links_are_sealed() {
-        for sealed in ["steady/test/1".parse(), Link::new(Family::Steady, Set::Test, 1)] {
+        for sealed in ["steady/test/1".parse(), FamilyLink::new(Family::Steady, Set::Test, 1)] {
             assert!(matches!(sealed, Err(LeagueError::Sealed { .. })), "{sealed:?}");
         }
-        assert!(Link::new(Family::Steady, Set::Training, MAX_LINKS).is_err());
-        let link = Link::test(&Permit::of_tests(), Family::Steady, 1).unwrap();
+        assert!(FamilyLink::new(Family::Steady, Set::Training, MAX_LINKS).is_err());
+        let link = FamilyLink::test(&Permit::of_tests(), Family::Steady, 1).unwrap();
         assert_eq!(link.to_string(), "steady/test/1");
     }
 

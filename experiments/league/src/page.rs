@@ -126,7 +126,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::cell::{Cell, Goal};
-    use ccplane_results::Measured;
+    use ccplane_results::RunFigures;
     use std::time::Instant;
 
     /// The bound of the issue, with room: 5,000 runs in 30 s and 20 MB.
@@ -138,7 +138,7 @@ mod tests {
                 let link = format!("family{}/test/{}", n / 5 % 20, n / 5);
                 let family = link.split('/').next().unwrap().to_owned();
                 let cell =
-                    Cell::new(&link, &family, Goal::Alone, names[(n % 5) as usize], &Measured::default());
+                    Cell::new(&link, &family, Goal::Alone, names[(n % 5) as usize], &RunFigures::default());
                 Cell { throughput_bps: 1 + n * 7919 % 1000, mean_rtt_us: 1 + n % 13, ..cell }
             })
             .collect();

@@ -10,13 +10,13 @@ use ccplane_runner::plan::Overrides;
 
 use crate::cell::Cell;
 use crate::error::LeagueError;
-use crate::link::Link;
+use crate::link::FamilyLink;
 use crate::traces::Traces;
 
 /// One algorithm on one link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Fixture {
-    pub link: Link,
+    pub link: FamilyLink,
     pub algorithm: String,
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn results_depend_on_neither_cores_nor_company() {
         let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
         let fixture = |family, algorithm: &str| {
-            let link = Link::new(family, Set::Training, 3).unwrap();
+            let link = FamilyLink::new(family, Set::Training, 3).unwrap();
             Fixture { link, algorithm: algorithm.to_owned() }
         };
         let fixtures: Vec<Fixture> = [Family::Cellular, Family::LumpyReturn, Family::Jitter]

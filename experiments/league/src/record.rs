@@ -24,7 +24,7 @@ pub struct Use {
     pub links: u32,
 }
 
-/// A use of the test links that is written down, which [`crate::Link::test`] needs.
+/// A use of the test links that is written down, which [`crate::FamilyLink::test`] needs.
 #[derive(Debug)]
 pub struct Permit(());
 

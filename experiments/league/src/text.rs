@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, presets};
 
 use crate::error::LeagueError;
-use crate::link::Link;
+use crate::link::FamilyLink;
 use crate::score::{FIGURES, Figure, Standing, Table, percent, two};
 
 /// The number of spaces between two columns.
@@ -86,7 +86,7 @@ pub fn worst(table: &Table, algorithm: &str, program: &str) -> String {
     for worst in table.worst.get(algorithm).into_iter().flatten() {
         let (link, best) = (&worst.link, &worst.best);
         let both = if best == algorithm { best.clone() } else { format!("{algorithm},{best}") };
-        let replayed = match link.parse::<Link>() {
+        let replayed = match link.parse::<FamilyLink>() {
             Err(LeagueError::Sealed { .. }) => format!("{link}, which no command plays alone"),
             _ => format!("{program} league --link {link} --algorithm {both}"),
         };

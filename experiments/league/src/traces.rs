@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_traces::markov::Model;
-use ccplane_traces::rates::{MAX_BIT_PER_S, Step, trace_of};
+use ccplane_traces::rates::{MAX_BIT_PER_S, RateStep, trace_of};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
@@ -107,11 +107,11 @@ fn fitted(of: &str, percent: u64, seed: u64) -> Result<Trace, String> {
     let mut last = String::new();
     for seed in seed..seed.saturating_add(TRIES) {
         let steps = model.generate(seed, DURATION_MS).map_err(|e| e.to_string())?;
-        let scaled = |step: Step| {
+        let scaled = |step: RateStep| {
             let bit_per_s = step.bit_per_s.saturating_mul(percent) / 100;
-            Step { bit_per_s: bit_per_s.min(MAX_BIT_PER_S), ..step }
+            RateStep { bit_per_s: bit_per_s.min(MAX_BIT_PER_S), ..step }
         };
-        match trace_of(&steps.into_iter().map(scaled).collect::<Vec<Step>>()) {
+        match trace_of(&steps.into_iter().map(scaled).collect::<Vec<RateStep>>()) {
             Ok(trace) => return Ok(trace),
             Err(silent) => last = silent.to_string(),
         }

@@ -2,7 +2,9 @@
 
 use crate::libccp::{Invocation, Libccp};
 use ccplane_contract::Field;
-use ccplane_contract::suite::{Executor, ExecutorError, NO_PACKETS, Observation, Script, Sending, Step};
+use ccplane_contract::suite::{
+    Executor, ExecutorError, NO_PACKETS, Observation, Script, ScriptStep, Sending,
+};
 use ccplane_program::ir::{INFINITY, Program, RegId, Type};
 use ccplane_program::stock::{STOCK_INFINITY, Stock, StockReg, lower, reported};
 
@@ -58,19 +60,21 @@ impl Executor for StockExecutor {
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {
-                Step::Update(fields) => accepted("UPDATE_FIELD", libccp.update(&current.fields(fields)?))?,
-                Step::SetProgram { program, fields } => {
+                ScriptStep::Update(fields) => {
+                    accepted("UPDATE_FIELD", libccp.update(&current.fields(fields)?))?
+                }
+                ScriptStep::SetProgram { program, fields } => {
                     current = get(*program)?;
                     let code = libccp.change_program(current.uid, &current.fields(fields)?);
                     accepted("CHANGE_PROG", code)?;
                 }
-                Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {
+                ScriptStep::Push { .. } | ScriptStep::Promote(_) | ScriptStep::Rollback(_) => {
                     return Err("libccp has no policies".into());
                 }
                 // What the primitives say of it is all that libccp's programs know.
-                Step::SegmentSize { .. } => {}
-                Step::Decide(_) => return Err(NO_PACKETS.into()),
-                Step::Invoke(prims) => {
+                ScriptStep::SegmentSize { .. } => {}
+                ScriptStep::Decide(_) => return Err(NO_PACKETS.into()),
+                ScriptStep::Invoke(prims) => {
                     let Invocation { code, cwnd: new_cwnd, rate: new_rate, report } =
                         libccp.invoke(prims, cwnd, rate);
                     if code != 0 {

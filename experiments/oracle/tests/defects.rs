@@ -48,7 +48,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::libccp::{CongestionOps, Connection, DatapathBuilder, DatapathOps, FlowInfo};
 use ccplane_oracle::libccp::{Invocation, Libccp, MAX_PROGRAMS, update_reg};
@@ -60,6 +60,7 @@ use ccplane_program::ir::{
 use ccplane_program::lang::Problem;
 use ccplane_program::stock::{ENTRY_BYTES, Limits, Refusal, STOCK_INFINITY, lower, lower_within, reported};
 use ccplane_program::vm::{Prims, ProgramState};
+use ccplane_testing::poll_within;
 use ccplane_wire::List;
 use ccplane_wire::v1::{ToDatapath, Update};
 
@@ -471,14 +472,7 @@ fn child(test: &str, name: &str) -> Child {
 }
 
 fn ended_within(child: &mut Child, limit: Duration) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < limit {
-        if child.try_wait().expect("the child can be asked").is_some() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
+    poll_within(limit, || child.try_wait().expect("the child can be asked").ok_or(())).is_ok()
 }
 
 /// libccp asks the clock for each `Ack.now`, so a lowering that reads it twice compares two instants.

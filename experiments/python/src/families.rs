@@ -7,10 +7,10 @@
 use crate::error::refused;
 use crate::simulated::traces;
 use ccplane_alg::Algorithm;
-use ccplane_env::{FlowSetup, Link as EnvLink, OnOff, Phase, Scenario, Stack};
-use ccplane_league::{Family, Link, Set};
+use ccplane_env::{EnvLink, FlowSetup, OnOff, Phase, Scenario, Stack};
+use ccplane_league::{Family, FamilyLink, Set};
 use ccplane_runner::experiment::{Slot, TUN_HEADER_BYTES, seed, short_arrivals, way_back};
-use ccplane_runner::plan::{Discipline, Link as PlanLink, Medium, Plan, Scenario as Planned, Traffic};
+use ccplane_runner::plan::{Discipline, Medium, Plan, PlanLink, Scenario as Planned, Traffic};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
 use serde::Deserialize;
@@ -74,7 +74,7 @@ impl Drawn {
         for family in &self.league {
             let family: Family = family.parse().map_err(refused)?;
             for number in 0..self.links {
-                let link = Link::new(family, set, number).map_err(refused)?;
+                let link = FamilyLink::new(family, set, number).map_err(refused)?;
                 let plan = link.plan(&["aurora"], "sim", &algorithms, &traces);
                 let scenario = drawn.scenario(&plan.map_err(refused)?, &algorithms);
                 drawn.scenarios.push(scenario.map_err(|why| {

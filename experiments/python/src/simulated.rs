@@ -2,7 +2,7 @@
 
 use crate::algorithm::with_built_in;
 use crate::error::{failed, refused};
-use ccplane_league::{Cell, Fixture, Link, Traces, play};
+use ccplane_league::{Cell, FamilyLink, Fixture, Traces, play};
 use ccplane_results::read;
 use ccplane_runner::experiment::{self, Slot};
 use ccplane_runner::plan::{Known, Overrides, Plan};
@@ -57,7 +57,7 @@ struct Ran<'a> {
     repeat: u32,
     seed: u64,
     #[serde(flatten)]
-    measured: &'a ccplane_results::Measured,
+    measured: &'a ccplane_results::RunFigures,
 }
 
 /// Simulates a plan, given as its text, and returns each run's figures as JSON, up to the first that fails and why it did. Of `parts`
@@ -120,9 +120,9 @@ pub(crate) fn play_links(
     trace_folder: Option<PathBuf>,
 ) -> PyResult<Vec<String>> {
     let algorithms = with_built_in(hosted)?;
-    let links = links.iter().map(|link| link.parse()).collect::<Result<Vec<Link>, _>>();
+    let links = links.iter().map(|link| link.parse()).collect::<Result<Vec<FamilyLink>, _>>();
     let links = links.map_err(refused)?;
-    let fixture = |link: &Link, name: &String| Fixture { link: *link, algorithm: name.clone() };
+    let fixture = |link: &FamilyLink, name: &String| Fixture { link: *link, algorithm: name.clone() };
     let of_link = |link| names.iter().map(move |name| fixture(link, name));
     let fixtures: Vec<Fixture> = links.iter().flat_map(of_link).collect();
     interruptible(py, |stop| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_files::{Bound, ReadError};
 
-use crate::model::{Header, Record, Run, SCHEMA_VERSION};
+use crate::model::{Header, ResultRecord, Run, SCHEMA_VERSION};
 
 /// The bound of a results file, which holds a line for each run.
 pub const RESULTS: Bound = Bound { what: "a file of results", bytes: 4 << 30 };
@@ -74,7 +74,7 @@ pub enum ResultsError {
 pub fn create(path: &Path, header: &Header) -> Result<(), ResultsError> {
     let io = |error| ResultsError::Io { path: path.to_owned(), error };
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(io)?;
-    write_line(&mut file, &Record::Header(Box::new(header.clone()))).map_err(io)
+    write_line(&mut file, &ResultRecord::Header(Box::new(header.clone()))).map_err(io)
 }
 
 /// Adds a run, with one write, and waits until it is on disk.
@@ -87,7 +87,7 @@ pub fn append(path: &Path, run: Run) -> Result<(), ResultsError> {
     if torn_bytes(&mut file).map_err(io)? > 0 {
         return Err(ResultsError::Torn { path: path.to_owned() });
     }
-    write_line(&mut file, &Record::Run(Box::new(run))).map_err(io)
+    write_line(&mut file, &ResultRecord::Run(Box::new(run))).map_err(io)
 }
 
 /// Cuts off a last line without an end, which a crash leaves. Returns how many bytes that were.
@@ -123,7 +123,7 @@ fn torn_bytes(file: &mut File) -> std::io::Result<u64> {
     Ok(len)
 }
 
-fn write_line(file: &mut File, record: &Record) -> std::io::Result<()> {
+fn write_line(file: &mut File, record: &ResultRecord) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     file.write_all(&line)?;
@@ -164,10 +164,10 @@ pub fn read_from(mut input: impl BufRead, path: &Path) -> Result<Results, Result
             check_version(&bytes, path)?;
         }
         match (serde_json::from_slice(&bytes).map_err(json)?, &header) {
-            (Record::Header(found), None) => header = Some(*found),
-            (Record::Header(_), Some(_)) => return Err(order("a run")),
-            (Record::Run(_), None) => return Err(order("a header")),
-            (Record::Run(run), Some(_)) => runs.push(*run),
+            (ResultRecord::Header(found), None) => header = Some(*found),
+            (ResultRecord::Header(_), Some(_)) => return Err(order("a run")),
+            (ResultRecord::Run(_), None) => return Err(order("a header")),
+            (ResultRecord::Run(run), Some(_)) => runs.push(*run),
         }
     }
     let header =

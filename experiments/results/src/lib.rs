@@ -15,7 +15,7 @@ mod model;
 pub use file::{RESULTS, Results, ResultsError, append, create, read, read_from, repair};
 pub use model::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, DatagramsUse, Datapath,
-    FabricFlows, FlowResult, Header, Host, LinkRecord, LinkUse, Measured, Metric, Outcome, PLAN_ADVICE,
-    PLAN_VERSION, PaperFigure, Percentiles, Plan, Record, Run, SCHEMA_VERSION, Scenario, Series, State,
-    Stretch,
+    FabricFlows, FlowResult, Header, Host, LinkRecord, LinkUse, Metric, PLAN_ADVICE, PLAN_VERSION,
+    PaperFigure, Percentiles, Plan, ResultRecord, Run, RunFigures, RunOutcome, SCHEMA_VERSION, Scenario,
+    Series, StateChange, Stretch,
 };

@@ -15,7 +15,7 @@ pub const PLAN_ADVICE: &str =
 /// One line of a results file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub enum Record {
+pub enum ResultRecord {
     /// The first record of a file.
     Header(Box<Header>),
     /// A record after the first.
@@ -300,22 +300,22 @@ pub struct Run {
     /// The real time that it took, milliseconds.
     pub wall_ms: u64,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
 }
 
 /// The outcome of a run: figures, or the reason of its failure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// The run ended well.
-    Ok(Box<Measured>),
+    Ok(Box<RunFigures>),
     /// The run failed.
     Failed { error: String },
 }
 
 /// The figures of a run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Measured {
+pub struct RunFigures {
     /// The data's direction of the bottleneck, from the end of the warm-up on; `None` where the link has no bottleneck.
     pub link: Option<LinkUse>,
     /// Long flows, in order of their start. Empty when there are short ones only.
@@ -413,12 +413,12 @@ pub struct FlowResult {
     pub series: Series,
     /// The algorithm's own states, each until the next one; empty where it has none or they were not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub states: Vec<State>,
+    pub states: Vec<StateChange>,
 }
 
 /// The state that a flow's algorithm reports from a moment on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct State {
+pub struct StateChange {
     /// Milliseconds since the run's start.
     pub t_ms: u64,
     /// Two or three words: "short queue", "competes".

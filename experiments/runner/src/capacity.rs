@@ -3,7 +3,7 @@
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
 use ccplane_results::Capacity;
 
-use crate::plan::{Link, Medium};
+use crate::plan::{Medium, PlanLink};
 
 /// A trace's opportunities are counted in bins of this length.
 const BIN_MS: u64 = 250;
@@ -36,7 +36,7 @@ fn of_medium(medium: &Medium, duration_ms: u64) -> Vec<Capacity> {
 }
 
 /// The same with its changes.
-pub(crate) fn of_link(link: &Link, duration_ms: u64) -> Vec<Capacity> {
+pub(crate) fn of_link(link: &PlanLink, duration_ms: u64) -> Vec<Capacity> {
     let mut steps = of_medium(&link.medium, duration_ms);
     let changed = link.changes.iter().filter_map(|c| Some((c.at_ms, c.bit_per_s?)));
     steps.extend(changed.map(|(t_ms, capacity_bps)| Capacity { t_ms, capacity_bps }));

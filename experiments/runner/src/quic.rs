@@ -20,7 +20,7 @@ use ccplane_quic::{
 use crate::error::{Context, Error, Result};
 use crate::tcp_info::TcpInfo;
 use crate::traffic::{
-    BulkFlow, CHUNK_BYTES, CONNECT_TIMEOUT, DRAIN, End, NAP, Sent, Shared, TcpSample, join,
+    BulkFlow, CHUNK_BYTES, CONNECT_TIMEOUT, DRAIN, End, NAP, Sent, SharedBulk, TcpSample, join,
 };
 
 /// The application protocol that both ends name in the handshake.
@@ -71,7 +71,7 @@ impl BulkFlow {
         let identity = Identity::self_signed(&[NAME]).map_err(tls_failed)?;
         let trust = Trust::Pinned(identity.fingerprint());
         let (local, remote) = (sending.local_addr(), listening.local_addr());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedBulk::default());
         let mut flow = BulkFlow { shared: Arc::clone(&shared), local, remote, sender: None, receiver: None };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
         let receive = move || receive(listening, identity, &shared);
@@ -104,7 +104,7 @@ struct Sampler<'a> {
     plan: QuicPlan,
     next: Instant,
     sent: Sent,
-    shared: &'a Shared,
+    shared: &'a SharedBulk,
 }
 
 impl Sampler<'_> {
@@ -159,7 +159,7 @@ fn send<W: Wire>(
     remote: SocketAddr,
     engine: Engine,
     plan: QuicPlan,
-    shared: &Shared,
+    shared: &SharedBulk,
     connected: &SyncSender<()>,
 ) -> Result<Sent> {
     let mtu_bytes = mtu_bytes(remote);
@@ -214,7 +214,7 @@ fn fill<W: Wire>(endpoint: &mut Endpoint<W>, id: ConnectionId, stream: StreamId)
 }
 
 /// Reads and discards until the sender closes; returns how many bytes came.
-fn receive<W: Wire>(wire: W, identity: Identity, shared: &Shared) -> Result<u64> {
+fn receive<W: Wire>(wire: W, identity: Identity, shared: &SharedBulk) -> Result<u64> {
     // Acknowledgements need no agent.
     let (engine, _) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
     let mut endpoint = Endpoint::new(wire, engine, Config::default());

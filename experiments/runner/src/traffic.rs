@@ -29,7 +29,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const MAX_DURATION: Duration = Duration::from_secs(36_000);
 /// Shortest time between samples.
 pub const MIN_SAMPLE_EVERY: Duration = Duration::from_millis(1);
-/// Samples that one flow keeps; further ones are counted in [`Outcome::samples_dropped`].
+/// Samples that one flow keeps; further ones are counted in [`FlowOutcome::samples_dropped`].
 pub const MAX_SAMPLES: usize = 1 << 20;
 
 /// Bytes for one write or read.
@@ -97,7 +97,7 @@ pub enum End {
 
 /// The result of a flow that has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct FlowOutcome {
     /// In order of time; the first right after the connection was made, the last right before it was closed.
     pub samples: Vec<TcpSample>,
     /// Samples that did not fit.
@@ -109,13 +109,13 @@ pub struct Outcome {
 
 /// State that both threads and the handle share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedBulk {
     pub(crate) stop: AtomicBool,
     pub(crate) sender_done: AtomicBool,
     latest: Mutex<Option<TcpSample>>,
 }
 
-impl Shared {
+impl SharedBulk {
     pub(crate) fn publish(&self, sample: TcpSample) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
     }
@@ -124,7 +124,7 @@ impl Shared {
 /// A flow under way. Dropping it ends it and waits for its threads.
 #[derive(Debug)]
 pub struct BulkFlow {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedBulk>,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) sender: Option<JoinHandle<Result<Sent>>>,
@@ -189,7 +189,7 @@ impl BulkFlow {
         }
         let (peer, _) = listener.accept().context("accept")?;
 
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedBulk::default());
         let mut flow = Self { shared: shared.clone(), local, remote, sender: None, receiver: None };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
         flow.receiver = Some(
@@ -249,11 +249,11 @@ impl BulkFlow {
     ///
     /// # Errors
     /// What broke the connection.
-    pub fn finish(mut self) -> Result<Outcome> {
+    pub fn finish(mut self) -> Result<FlowOutcome> {
         let sent = join(self.sender.take(), "sender");
         let received = join(self.receiver.take(), "receiver");
         let (sent, received_bytes) = (sent?, received?);
-        Ok(Outcome {
+        Ok(FlowOutcome {
             samples: sent.samples,
             samples_dropped: sent.samples_dropped,
             received_bytes,
@@ -350,7 +350,7 @@ struct Sampler<'a> {
     every: Duration,
     next: Instant,
     sent: Sent,
-    shared: &'a Shared,
+    shared: &'a SharedBulk,
 }
 
 impl Sampler<'_> {
@@ -367,7 +367,7 @@ impl Sampler<'_> {
     }
 }
 
-fn send(stream: TcpStream, config: &FlowConfig, epoch: Instant, shared: &Shared) -> Result<Sent> {
+fn send(stream: TcpStream, config: &FlowConfig, epoch: Instant, shared: &SharedBulk) -> Result<Sent> {
     let deadline = epoch + config.duration;
     let sent = Sent::new();
     let mut sampler =
@@ -413,7 +413,7 @@ fn send(stream: TcpStream, config: &FlowConfig, epoch: Instant, shared: &Shared)
 }
 
 /// Reads and discards until the sender closes; returns how many bytes came.
-fn receive(mut stream: TcpStream, shared: &Shared) -> Result<u64> {
+fn receive(mut stream: TcpStream, shared: &SharedBulk) -> Result<u64> {
     stream.set_read_timeout(Some(NAP)).context("setsockopt SO_RCVTIMEO")?;
     let mut chunk = [0u8; CHUNK_BYTES];
     let mut received_bytes = 0;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_core::Companion;
 use ccplane_emulator::netns;
-use ccplane_results::{FlowResult, Measured, Outcome, Run};
+use ccplane_results::{FlowResult, Run, RunFigures, RunOutcome};
 use ccplane_runner::experiment::agents::{
     Agent, AgentFlow, AgentRule, Agents, BoxError, InKernel, NoAgents, Waker,
 };
@@ -47,7 +47,7 @@ fn go(plan: &Plan, agents: &mut dyn Agents, stopped: &dyn Fn() -> bool) -> (Ende
     let directory = tempfile::tempdir().unwrap();
     let results = directory.path().join("p.jsonl");
     let options = Options { results, force: false, command: "test".to_owned() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     let ended =
         experiment::run(plan, &options, &ccplane_algs::all(), agents, stopped, &mut progress).unwrap();
     (ended, String::from_utf8(progress.into_inner()).unwrap())
@@ -65,10 +65,10 @@ fn our_namespaces() -> usize {
     entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).count()
 }
 
-fn measured(run: &Run) -> &Measured {
+fn measured(run: &Run) -> &RunFigures {
     match &run.outcome {
-        Outcome::Ok(measured) => measured,
-        Outcome::Failed { error } => panic!("{}: {error}", run.contender),
+        RunOutcome::Ok(measured) => measured,
+        RunOutcome::Failed { error } => panic!("{}: {error}", run.contender),
     }
 }
 
@@ -96,7 +96,7 @@ fn flows_follow_their_links_side_by_side_and_one_that_breaks_costs_no_other_its_
     assert!(
         runs[2..]
             .iter()
-            .all(|r| matches!(&r.outcome, Outcome::Failed { error } if error.contains("ccp-nosuch")))
+            .all(|r| matches!(&r.outcome, RunOutcome::Failed { error } if error.contains("ccp-nosuch")))
     );
     for run in &runs[..2] {
         assert!(run.wall_ms < 2 * 4_000, "both in the time of one: {} ms", run.wall_ms);

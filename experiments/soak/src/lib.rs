@@ -15,7 +15,7 @@ mod sample;
 pub mod slope;
 mod verdict;
 
-pub use run::{Config, Counts, Outcome, run};
+pub use run::{Config, Counts, SoakOutcome, run};
 pub use sample::{ProcessSample, Sample};
 pub use verdict::{BOUNDS, Bound, GrowthVerdict, Judged, Per, judge, table};
 

@@ -84,7 +84,7 @@ pub struct Counts {
 
 /// The results of a soak.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct SoakOutcome {
     /// All samples in order of time.
     pub samples: Vec<Sample>,
     pub counts: Counts,
@@ -130,7 +130,7 @@ struct Soak {
 ///
 /// # Errors
 /// A process could not be started, or ended by itself. All started processes are ended then, too.
-pub fn run(config: &Config) -> Result<Outcome, Error> {
+pub fn run(config: &Config) -> Result<SoakOutcome, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).context(|| "handle signals".to_owned())?;
@@ -161,7 +161,7 @@ pub fn run(config: &Config) -> Result<Outcome, Error> {
     }
     let (took_s, interrupted) = (soak.start.elapsed().as_secs_f64(), stop.load(Ordering::Relaxed));
     let (counts, left) = soak.finish()?;
-    Ok(Outcome { samples, counts, took_s, interrupted, left })
+    Ok(SoakOutcome { samples, counts, took_s, interrupted, left })
 }
 
 impl Soak {

@@ -9,14 +9,14 @@ use crate::reason::{LogReason, ModelError, SeriesReason};
 
 /// A place in the input: `a.log:3`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct InputPlace {
     /// The file, when the text came from one.
     pub file: Option<PathBuf>,
     /// The line, from 1, where the reason lies in one.
     pub line: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InputPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
             Some(file) => write!(f, "{}", file.display())?,
@@ -51,9 +51,9 @@ pub enum Error {
     Trace(#[from] TraceError),
     /// A series of numbers.
     #[error("{place}: {reason}")]
-    Series { place: Place, reason: SeriesReason },
+    Series { place: InputPlace, reason: SeriesReason },
     #[error("{place}: {reason}")]
-    Log { place: Place, reason: LogReason },
+    Log { place: InputPlace, reason: LogReason },
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The file as a whole is refused, though no single line is wrong.

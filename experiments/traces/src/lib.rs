@@ -22,4 +22,4 @@ pub mod shape;
 pub mod stats;
 pub mod summary;
 
-pub use error::{Error, Place};
+pub use error::{Error, InputPlace};

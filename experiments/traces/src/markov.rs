@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, check_range};
-use crate::rates::{MAX_BIT_PER_S, Step};
+use crate::rates::{MAX_BIT_PER_S, RateStep};
 use crate::summary::whole_windows;
 
 pub use crate::limits::{MAX_STATES, MAX_STEP_MS, MIN_WINDOWS, MODEL_VERSION};
@@ -138,7 +138,7 @@ impl Model {
     ///
     /// # Errors
     /// A duration of 0 or above a day.
-    pub fn generate(&self, seed: u64, duration_ms: u32) -> Result<Vec<Step>, Error> {
+    pub fn generate(&self, seed: u64, duration_ms: u32) -> Result<Vec<RateStep>, Error> {
         check_range("duration", duration_ms.into(), 1.0, MAX_TIMESTAMP_MS as f64, "ms")?;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let visits = self.transitions.iter().map(|row| row.iter().copied().map(u64::from).sum());
@@ -146,7 +146,7 @@ impl Model {
         let mut steps = Vec::with_capacity(duration_ms.div_ceil(self.step_ms) as usize);
         for start_ms in (0..duration_ms).step_by(self.step_ms as usize) {
             let step_ms = self.step_ms.min(duration_ms - start_ms);
-            steps.push(Step { duration_ms: step_ms, bit_per_s: self.states_bit_per_s[state] });
+            steps.push(RateStep { duration_ms: step_ms, bit_per_s: self.states_bit_per_s[state] });
             let row: Vec<u64> = self.transitions[state].iter().copied().map(u64::from).collect();
             state = draw(&row, &mut random);
         }

@@ -7,7 +7,7 @@ use ccplane_report::draw::{
 
 use crate::error::Error;
 use crate::log::{Bin, DelayPoint, LinkLog};
-use crate::rates::{Step, rates_of};
+use crate::rates::{RateStep, rates_of};
 
 /// The most points of a line, and columns of a plot, which shows no finer detail.
 const COLUMNS: u32 = 1_600;
@@ -198,7 +198,7 @@ fn every(ms: u32) -> String {
 }
 
 /// Returns each step's start in seconds with its rate in Mb/s, and the end of the last step.
-fn steps(steps: &[Step]) -> Vec<(f64, f64)> {
+fn steps(steps: &[RateStep]) -> Vec<(f64, f64)> {
     let mut now_ms: u64 = 0;
     let mut points = Vec::with_capacity(steps.len() + 1);
     for step in steps {

@@ -14,7 +14,7 @@ const OPPORTUNITY_MILLIBITS: u64 = OPPORTUNITY_BITS * 1000;
 
 /// A rate for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct RateStep {
     /// The time for which it holds, milliseconds; above 0.
     pub duration_ms: u32,
     /// The rate, 0 to [`MAX_BIT_PER_S`].
@@ -29,7 +29,7 @@ pub struct Step {
 ///
 /// # Errors
 /// No step, a step out of range, a rate of 0 throughout, or more time or opportunities than a trace may have.
-pub fn trace_of(steps: &[Step]) -> Result<Trace, Error> {
+pub fn trace_of(steps: &[RateStep]) -> Result<Trace, Error> {
     let mut duration_ms = 0;
     let mut millibits: u128 = 0;
     for step in steps {
@@ -72,7 +72,7 @@ pub fn trace_of(steps: &[Step]) -> Result<Trace, Error> {
 ///
 /// # Errors
 /// An interval outside 1 ms to a day.
-pub fn rates_of(trace: &Trace, interval_ms: u32) -> Result<Vec<Step>, Error> {
+pub fn rates_of(trace: &Trace, interval_ms: u32) -> Result<Vec<RateStep>, Error> {
     check_range("interval", interval_ms.into(), 1.0, MAX_TIMESTAMP_MS as f64, "ms")?;
     // A trace lasts a day at most, which fits.
     let period_ms = trace.period_ms() as u32;
@@ -83,7 +83,7 @@ pub fn rates_of(trace: &Trace, interval_ms: u32) -> Result<Vec<Step>, Error> {
     let step = |(n, count): (usize, u64)| {
         let start_ms = n as u32 * interval_ms;
         let duration_ms = interval_ms.min(period_ms - start_ms);
-        Step { duration_ms, bit_per_s: count * OPPORTUNITY_MILLIBITS / u64::from(duration_ms) }
+        RateStep { duration_ms, bit_per_s: count * OPPORTUNITY_MILLIBITS / u64::from(duration_ms) }
     };
     Ok(counts.into_iter().enumerate().map(step).collect())
 }
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn step(duration_ms: u32, bit_per_s: u64) -> Step {
-        Step { duration_ms, bit_per_s }
+    fn step(duration_ms: u32, bit_per_s: u64) -> RateStep {
+        RateStep { duration_ms, bit_per_s }
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_would_be_right() {
-        let refusal = |steps: &[Step]| trace_of(steps).unwrap_err().to_string();
+        let refusal = |steps: &[RateStep]| trace_of(steps).unwrap_err().to_string();
         assert_eq!(refusal(&[]), "duration: 0 is outside 1..=86400000 ms");
         assert_eq!(refusal(&[step(0, 1)]), "step: 0 is outside 1..=86400000 ms");
         assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
             mbit in prop::collection::vec(0u64..200, 1..30), interval_ms in 20u32..500,
         ) {
             prop_assume!(mbit.iter().any(|m| *m > 0));
-            let steps: Vec<Step> = mbit.iter().map(|m| step(interval_ms, m * 1_000_000)).collect();
+            let steps: Vec<RateStep> = mbit.iter().map(|m| step(interval_ms, m * 1_000_000)).collect();
             let trace = trace_of(&steps).unwrap();
             let again = rates_of(&trace, interval_ms).unwrap();
             prop_assert_eq!(again.len(), steps.len());
@@ -140,7 +140,8 @@ mod tests {
                 prop_assert_eq!(got.duration_ms, interval_ms);
                 prop_assert!(asked.bit_per_s.abs_diff(got.bit_per_s) <= one, "{:?} {:?}", asked, got);
             }
-            let bits = |steps: &[Step]| -> u64 { steps.iter().map(|s| s.bit_per_s * u64::from(interval_ms) / 1000).sum() };
+            let bits_of = |step: &RateStep| step.bit_per_s * u64::from(interval_ms) / 1000;
+            let bits = |steps: &[RateStep]| -> u64 { steps.iter().map(bits_of).sum() };
             prop_assert!(bits(&again) + 30 >= bits(&steps) / OPPORTUNITY_BITS * OPPORTUNITY_BITS);
             prop_assert!(bits(&again) <= bits(&steps) + OPPORTUNITY_BITS);
             // Once more around, nothing changes but by the rounding of a rate to whole bits per second.

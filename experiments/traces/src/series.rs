@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 use ccplane_netsim::trace::MAX_TIMESTAMP_MS;
 
-use crate::error::{Error, Place, check_range};
-use crate::rates::{MAX_BIT_PER_S, OPPORTUNITY_BITS, Step};
+use crate::error::{Error, InputPlace, check_range};
+use crate::rates::{MAX_BIT_PER_S, OPPORTUNITY_BITS, RateStep};
 
 pub use crate::limits::MAX_LINES;
 pub use crate::reason::SeriesReason;
@@ -49,7 +49,7 @@ impl Unit {
 ///
 /// # Errors
 /// [`Error::Series`] with the first line that is wrong.
-pub fn parse(text: &str, unit: Unit, interval_ms: Option<u32>) -> Result<Vec<Step>, Error> {
+pub fn parse(text: &str, unit: Unit, interval_ms: Option<u32>) -> Result<Vec<RateStep>, Error> {
     if let Some(ms) = interval_ms {
         check_range("interval", ms.into(), 1.0, MAX_TIMESTAMP_MS as f64, "ms")?;
     }
@@ -66,7 +66,7 @@ pub fn parse(text: &str, unit: Unit, interval_ms: Option<u32>) -> Result<Vec<Ste
 }
 
 /// Writes rates as one number a line, or with each step's start in seconds before it, under a header.
-pub fn write(steps: &[Step], unit: Unit, times: bool) -> String {
+pub fn write(steps: &[RateStep], unit: Unit, times: bool) -> String {
     let mut text = if times { format!("time_s,{}\n", unit.name()) } else { String::new() };
     let mut start_ms: u64 = 0;
     for step in steps {
@@ -133,7 +133,7 @@ impl Reader {
         }
     }
 
-    fn steps(self, interval_ms: Option<u32>) -> Result<Vec<Step>, SeriesReason> {
+    fn steps(self, interval_ms: Option<u32>) -> Result<Vec<RateStep>, SeriesReason> {
         let durations_ms: Vec<u32> = match self.starts_ms.as_slice() {
             [] if self.values.is_empty() => return Err(SeriesReason::Empty),
             [] => vec![interval_ms.ok_or(SeriesReason::NoInterval)?; self.values.len()],
@@ -145,7 +145,7 @@ impl Reader {
             }
         };
         let steps = durations_ms.into_iter().zip(self.values);
-        Ok(steps.map(|(duration_ms, bit_per_s)| Step { duration_ms, bit_per_s }).collect())
+        Ok(steps.map(|(duration_ms, bit_per_s)| RateStep { duration_ms, bit_per_s }).collect())
     }
 }
 
@@ -157,7 +157,7 @@ fn is_header(line: &str) -> bool {
 }
 
 fn at(line: Option<usize>, reason: SeriesReason) -> Error {
-    Error::Series { place: Place { file: None, line }, reason }
+    Error::Series { place: InputPlace { file: None, line }, reason }
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
             for (a, b) in asked.iter().zip(&back) {
                 prop_assert!(a.bit_per_s.abs_diff(b.bit_per_s) <= one && a.duration_ms == b.duration_ms);
             }
-            let sum = |steps: &[Step]| steps.iter().map(|s| s.bit_per_s).sum::<u64>();
+            let sum = |steps: &[RateStep]| steps.iter().map(|s| s.bit_per_s).sum::<u64>();
             prop_assert!(sum(&asked).abs_diff(sum(&back)) <= one + values.len() as u64);
         }
     }

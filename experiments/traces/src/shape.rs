@@ -3,7 +3,7 @@
 use ccplane_netsim::trace::MAX_TIMESTAMP_MS;
 
 use crate::error::{Error, check_range};
-use crate::rates::{MAX_BIT_PER_S, Step};
+use crate::rates::{MAX_BIT_PER_S, RateStep};
 
 /// A sawtooth is a staircase of this many milliseconds a stair.
 const STAIR_MS: u32 = 10;
@@ -12,7 +12,7 @@ const STAIR_MS: u32 = 10;
 ///
 /// # Errors
 /// A rate or a duration out of range.
-pub fn constant(bit_per_s: u64, duration_ms: u32) -> Result<Vec<Step>, Error> {
+pub fn constant(bit_per_s: u64, duration_ms: u32) -> Result<Vec<RateStep>, Error> {
     step(&[bit_per_s], duration_ms, duration_ms)
 }
 
@@ -20,15 +20,16 @@ pub fn constant(bit_per_s: u64, duration_ms: u32) -> Result<Vec<Step>, Error> {
 ///
 /// # Errors
 /// No rate, or one out of range; `every_ms` or `duration_ms` 0 or above a day.
-pub fn step(bit_per_s: &[u64], every_ms: u32, duration_ms: u32) -> Result<Vec<Step>, Error> {
+pub fn step(bit_per_s: &[u64], every_ms: u32, duration_ms: u32) -> Result<Vec<RateStep>, Error> {
     check_ms("duration", duration_ms)?;
     check_ms("every", every_ms)?;
     check_range("rates", bit_per_s.len() as f64, 1.0, f64::from(u32::MAX), "rates")?;
     bit_per_s.iter().try_for_each(|rate| check_rate("rate", *rate))?;
     let starts = (0..duration_ms).step_by(every_ms as usize);
-    let steps = starts
-        .zip(bit_per_s.iter().cycle())
-        .map(|(start_ms, rate)| Step { duration_ms: every_ms.min(duration_ms - start_ms), bit_per_s: *rate });
+    let steps = starts.zip(bit_per_s.iter().cycle()).map(|(start_ms, rate)| RateStep {
+        duration_ms: every_ms.min(duration_ms - start_ms),
+        bit_per_s: *rate,
+    });
     Ok(steps.collect())
 }
 
@@ -36,7 +37,7 @@ pub fn step(bit_per_s: &[u64], every_ms: u32, duration_ms: u32) -> Result<Vec<St
 ///
 /// # Errors
 /// `low` above `high`, or a rate, period or duration out of range.
-pub fn sawtooth(low: u64, high: u64, period_ms: u32, duration_ms: u32) -> Result<Vec<Step>, Error> {
+pub fn sawtooth(low: u64, high: u64, period_ms: u32, duration_ms: u32) -> Result<Vec<RateStep>, Error> {
     check_ms("duration", duration_ms)?;
     check_ms("period", period_ms)?;
     check_rate("high", high)?;
@@ -45,7 +46,7 @@ pub fn sawtooth(low: u64, high: u64, period_ms: u32, duration_ms: u32) -> Result
         let into_ms = u64::from(start_ms % period_ms);
         // 10^11 times a day in milliseconds is below 2^63.
         let bit_per_s = low + (high - low) * into_ms / u64::from(period_ms);
-        Step { duration_ms: STAIR_MS.min(duration_ms - start_ms), bit_per_s }
+        RateStep { duration_ms: STAIR_MS.min(duration_ms - start_ms), bit_per_s }
     };
     Ok((0..duration_ms).step_by(STAIR_MS as usize).map(stair).collect())
 }
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_field() {
-        let text = |r: Result<Vec<Step>, Error>| r.unwrap_err().to_string();
+        let text = |r: Result<Vec<RateStep>, Error>| r.unwrap_err().to_string();
         assert!(text(constant(MBIT, 0)).starts_with("duration: 0 is outside"));
         assert!(text(step(&[], 1, 1)).starts_with("rates: 0 is outside"));
         assert!(text(step(&[MBIT], 0, 1)).starts_with("every: 0 is outside"));

@@ -1,7 +1,8 @@
 //! Validation of images: whether words are an image that datapaths may run.
 
 use crate::image::{self, feature};
-use crate::{Shape, lanes, tables};
+use crate::shape::Shape;
+use crate::{lanes, tables};
 use core::fmt;
 
 /// Bytes of an image's head that are reserved: after the name, up to the input specs.

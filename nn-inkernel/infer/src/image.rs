@@ -1,6 +1,6 @@
 //! The words of an image. Offsets are in bytes from its start; values are little-endian and naturally aligned.
 
-use crate::NOISE_DEVIATION;
+use crate::noise::NOISE_DEVIATION;
 
 /// u32: the deployment's number, never reused; 0 while the image is being written.
 pub const UID: usize = 0;

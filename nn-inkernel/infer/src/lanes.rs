@@ -1,6 +1,6 @@
 //! Packing of biases and weights into the lanes of an image's words.
 
-use crate::Bits;
+use crate::bits::Bits;
 
 /// Lanes of a word, at most.
 pub const MAX_LANES: usize = 3;

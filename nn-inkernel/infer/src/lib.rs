@@ -32,6 +32,7 @@ extern crate std;
 mod readme {}
 
 mod bits;
+mod bounds;
 mod check;
 pub mod image;
 mod kernel;
@@ -45,6 +46,7 @@ mod slot;
 pub mod tables;
 
 pub use bits::Bits;
+pub use bounds::{BUFFERS, MAX_CLASSES, MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 pub use check::{ImageError, check};
 pub use kernel::Kernel;
 pub use model::{Classified, Inference, Model, Sums};
@@ -52,16 +54,3 @@ pub use noise::{NOISE_DEVIATION, Noise, spread};
 pub use prepared::Prepared;
 pub use shape::{Shape, ShapeError};
 pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict, apply};
-
-/// Largest number of inputs of a network: all cells of a program's histories.
-pub const MAX_INPUTS: usize = 64;
-/// Largest number of neurons of a hidden layer.
-pub const MAX_WIDTH: usize = 64;
-/// Largest number of layers of weights, including the output's.
-pub const MAX_LAYERS: usize = 4;
-/// Most classes of a classifier: outputs of its network.
-pub const MAX_CLASSES: usize = 16;
-/// Largest size of an image, bytes.
-pub const MAX_IMAGE_BYTES: usize = 1 << 15;
-/// Snapshots that a slot holds at once: the active one, a canary, the last good one, and a buffer to write to.
-pub const BUFFERS: usize = 4;

@@ -1,7 +1,9 @@
 //! The reference inference: every executor computes this.
 
+use crate::bounds::{MAX_CLASSES, MAX_WIDTH};
 use crate::image::{self, feature};
-use crate::{MAX_CLASSES, MAX_WIDTH, Shape, tables};
+use crate::shape::Shape;
+use crate::tables;
 
 /// A snapshot's image, read by its shape.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,12 @@
 //! A network laid out for a processor's vector unit.
 
+use crate::bits::Bits;
+use crate::bounds::{MAX_CLASSES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
+use crate::check::{ImageError, check};
 use crate::image::{self, feature};
 use crate::kernel::Kernel;
-use crate::{Bits, ImageError, MAX_CLASSES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
+use crate::lanes;
+use crate::shape::Shape;
 
 /// Sums that the widest vector holds; widths are padded to a multiple of it.
 pub(crate) const STEP: usize = 16;

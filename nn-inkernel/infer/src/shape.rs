@@ -1,8 +1,8 @@
 //! The shape of a network, and the offsets in its image.
 
 use crate::bits::Bits;
+use crate::bounds::{MAX_CLASSES, MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use crate::image::{FEATURE_BYTES, FEATURES};
-use crate::{MAX_CLASSES, MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use core::fmt;
 use core::ops::RangeInclusive;
 

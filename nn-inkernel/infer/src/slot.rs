@@ -1,8 +1,10 @@
 //! A policy slot: it chooses the snapshot that a flow decides by, and applies the decision.
 
+use crate::bounds::BUFFERS;
 use crate::image::{self, PENALTY_UP, map};
-use crate::noise::spread;
-use crate::{BUFFERS, Inference, Model, Noise, Shape};
+use crate::model::{Inference, Model};
+use crate::noise::{Noise, spread};
+use crate::shape::Shape;
 
 /// A slot's control word: the part that each buffer plays. It is one word, so that it is read and written atomically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 //! A sum's lane stands for a number in `[-2^e, 2^e)`. Tables 0 to 7 hold tanh for e = 0 to 7; tables 8 to 15 hold
 //! relu, divided by `2^-d`, d = 0 to 7: the layer's activations stand for up to `2^(e-d)`.
 
-use crate::Bits;
+use crate::bits::Bits;
 
 /// Tables of each width.
 pub const CLASSES: usize = 16;

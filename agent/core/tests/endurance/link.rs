@@ -137,13 +137,13 @@ impl Link {
         while self.up.front().is_some_and(|(due, _)| *due <= now_us) {
             match self.up.pop_front() {
                 Some((_, Up::Event(event))) => {
-                    place.tell(&event);
+                    place.note_event(&event);
                     core.event(place.id, event, now_us);
                     // A list follows.
                     core.take_missed(place.id);
                 }
                 Some((_, Up::List(flows))) => {
-                    place.tell_list(&flows);
+                    place.note_list(&flows);
                     core.reconcile(place.id, flows, now_us);
                 }
                 Some((_, Up::State(slots, flows, commands))) => {

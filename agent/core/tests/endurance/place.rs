@@ -192,7 +192,7 @@ impl Place {
     }
 
     /// The agent is told of an event.
-    pub fn tell(&mut self, event: &Event) {
+    pub fn note_event(&mut self, event: &Event) {
         match event {
             Event::Report { .. } => {}
             Event::Created { flow, .. } => {
@@ -209,7 +209,7 @@ impl Place {
     }
 
     /// The agent is told which flows there are.
-    pub fn tell_list(&mut self, listed: &[FlowStats]) {
+    pub fn note_list(&mut self, listed: &[FlowStats]) {
         self.listing = false;
         say!(self.trace, "agent hears of a list of {} flows of {}", listed.len(), self.id.0);
         let listed: BTreeSet<FlowId> = listed.iter().map(|s| s.flow).collect();
@@ -424,7 +424,7 @@ impl Datapath for Place {
     fn flows(&mut self) -> Vec<FlowStats> {
         let flows = self.handle.flows();
         if self.traits.direct && self.listing {
-            self.tell_list(&flows);
+            self.note_list(&flows);
         }
         flows
     }
@@ -433,7 +433,7 @@ impl Datapath for Place {
         let before = events.len();
         let taken = self.take_events(max, events);
         for event in events.get(before..).unwrap_or_default() {
-            self.tell(event);
+            self.note_event(event);
         }
         taken
     }

@@ -220,12 +220,12 @@ impl World {
         } else if self.random.chance(500) {
             for FlowStats { flow, info, .. } in place.stats() {
                 let event = Event::Created { flow, info };
-                place.tell(&event);
+                place.note_event(&event);
                 agent.core.event(place.id, event, self.now_us);
             }
         } else {
             let event = Event::Dropped { count: 1 };
-            place.tell(&event);
+            place.note_event(&event);
             agent.core.event(place.id, event, self.now_us);
         }
     }

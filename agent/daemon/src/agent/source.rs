@@ -467,7 +467,7 @@ fn in_memory(glances: impl IntoIterator<Item = Glance>) -> Queues {
 }
 
 /// Logs a warning of an algorithm that a kind of datapath cannot run, or whose code failed.
-pub(super) fn tell(fallback: &Fallback) {
+pub(super) fn warn_of_fallback(fallback: &Fallback) {
     let Fallback { kind, algorithm, reason, instead } = fallback;
     match instead {
         Some(NATIVE) => warn!(

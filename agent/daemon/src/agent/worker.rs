@@ -2,7 +2,7 @@
 //! ever keeps it waiting.
 
 use super::pace::{Pace, PlaceError, Placed};
-use super::source::{Source, tell};
+use super::source::{Source, warn_of_fallback};
 use crate::confine::Threads;
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, LoopRecord, ProgramRecord,
@@ -19,7 +19,7 @@ use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, R
 use ccplane_ebpf::EbpfError;
 use ccplane_infer::FlowPolicy;
 use ccplane_wait::affinity::Follower;
-use ccplane_wait::{AwakeCores, Step, Waiter, Wake, affinity, sleep_time};
+use ccplane_wait::{AwakeCores, WaitStep, Waiter, Wake, affinity, sleep_time};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -342,7 +342,7 @@ impl Loop {
 
     /// Rows and decisions, to whom they concern; what flows do without, to the log.
     fn deliver(&mut self) {
-        self.core.take_fallbacks().iter().for_each(tell);
+        self.core.take_fallbacks().iter().for_each(warn_of_fallback);
         self.core.take_rows().into_iter().for_each(|batch| self.post.batch(batch));
         for decision in self.core.take_decisions() {
             *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;
@@ -361,8 +361,8 @@ impl Loop {
     }
 
     /// Waits as it is told, until something arrives or is due; returns the time then, microseconds.
-    fn wait(&mut self, step: Step, now_us: u64) -> u64 {
-        let Step::Sleep { until_ns } = step else { return self.source.pause(now_us) };
+    fn wait(&mut self, step: WaitStep, now_us: u64) -> u64 {
+        let WaitStep::Sleep { until_ns } = step else { return self.source.pause(now_us) };
         let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
         let longest = self.pace.poll_interval();
         let timeout = due.unwrap_or(longest).min(longest);
@@ -582,6 +582,7 @@ mod tests {
     use crate::metrics::FlowSample;
     use ccplane_bridge::Options;
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
+    use ccplane_testing::{PATIENCE, wait_for_ok, wait_until};
     use ccplane_wait::{Queues, Watched};
     use std::os::fd::BorrowedFd;
     use std::path::Path;
@@ -669,15 +670,10 @@ mod tests {
 
     /// Once `count` is as large, however late this machine makes it.
     fn reaches(count: &AtomicU64, enough: u64) -> u64 {
-        let start = Instant::now();
-        loop {
+        wait_for_ok(PATIENCE, "enough of them", || {
             let found = count.load(Relaxed);
-            if found >= enough {
-                return found;
-            }
-            assert!(start.elapsed() < Duration::from_secs(30), "{found} of {enough}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            if found >= enough { Ok(found) } else { Err(format!("{found} of {enough}")) }
+        })
     }
 
     #[test]
@@ -712,7 +708,7 @@ mod tests {
             reaches(&idle.sleeps, n);
             idle.queue.store(1, Relaxed);
             // It takes the item, finds nothing more, and sleeps again.
-            ccplane_testing::wait_until("the item is taken", || idle.queue.load(Relaxed) == 0);
+            wait_until("the item is taken", || idle.queue.load(Relaxed) == 0);
         }
         // Asked to end, it has to be called: the next sleep would be a long one.
         worker.stop(Ending::HandOver);

@@ -36,8 +36,8 @@ impl DecisionLog {
         Ok(DecisionLog(Some(to)))
     }
 
-    /// Tells of a decision. `datapath`: its kind.
-    pub(crate) fn tell(&self, datapath: &str, decision: &Decision) {
+    /// Writes a decision down. `datapath`: its kind.
+    pub(crate) fn log_decision(&self, datapath: &str, decision: &Decision) {
         let record = DecisionRecord::new(datapath, decision);
         info!(
             datapath,

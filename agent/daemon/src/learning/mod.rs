@@ -85,7 +85,7 @@ impl Post {
 
     /// A decision, to the log and its learner. `datapath`: its kind.
     pub(crate) fn decision(&mut self, datapath: &str, decision: Decision) {
-        self.log.tell(datapath, &decision);
+        self.log.log_decision(datapath, &decision);
         if let Some(poster) = self.learners.get_mut(decision.algorithm) {
             poster.decision(decision);
         }

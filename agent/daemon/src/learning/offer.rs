@@ -57,7 +57,7 @@ impl Drop for Offer {
         // Whoever took it did so before it let go, which orders the two.
         if !self.taken.load(Relaxed) {
             let decision = Decision::no_slot(self.algorithm, self.slot, &self.candidate, clock::now_us());
-            self.log.tell("", &decision);
+            self.log.log_decision("", &decision);
             self.refused.store(true, Relaxed);
         }
     }

@@ -180,7 +180,11 @@ impl Outside {
             Some(Ok(offer)) => self.waiting = Some(offer),
             Some(Err(error)) => {
                 info!(algorithm = self.name, %error, "a learning process's offer is refused");
-                self.tell(&DecisionOut { verdict: "refused", why: error.to_string(), offered: true })?;
+                self.queue_decision(&DecisionOut {
+                    verdict: "refused",
+                    why: error.to_string(),
+                    offered: true,
+                })?;
             }
         }
         self.peer.as_mut().map_or(Ok(()), Peer::write)
@@ -202,7 +206,7 @@ impl Outside {
         Ok((policy, stability))
     }
 
-    fn tell(&mut self, decision: &DecisionOut<'_>) -> Result<(), PeerError> {
+    fn queue_decision(&mut self, decision: &DecisionOut<'_>) -> Result<(), PeerError> {
         self.peer.as_mut().map_or(Ok(()), |peer| peer.queue_json(peer::DECISION, decision))
     }
 
@@ -221,8 +225,11 @@ impl Outside {
             }
             Err(error) => {
                 info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
-                let told =
-                    self.tell(&DecisionOut { verdict: "unsafe", why: error.to_string(), offered: true });
+                let told = self.queue_decision(&DecisionOut {
+                    verdict: "unsafe",
+                    why: error.to_string(),
+                    offered: true,
+                });
                 self.drop_if(told);
                 None
             }
@@ -282,7 +289,7 @@ impl Learn for Outside {
         }
         let offered = self.offered.is_some() && decision.snapshot == self.offered;
         let (verdict, why) = (decision.verdict.name(), decision.verdict.to_string());
-        let told = self.tell(&DecisionOut { verdict, why, offered: offered && self.is_its_own });
+        let told = self.queue_decision(&DecisionOut { verdict, why, offered: offered && self.is_its_own });
         self.drop_if(told);
         if offered && !matches!(decision.verdict, Verdict::Trial { .. }) {
             self.offered = None;
@@ -292,7 +299,7 @@ impl Learn for Outside {
     fn not_asked(&mut self) {
         self.offered = None;
         let why = "no loop of the agent could be asked to try it".to_owned();
-        let told = self.tell(&DecisionOut { verdict: NOT_ASKED, why, offered: self.is_its_own });
+        let told = self.queue_decision(&DecisionOut { verdict: NOT_ASKED, why, offered: self.is_its_own });
         self.drop_if(told);
     }
 

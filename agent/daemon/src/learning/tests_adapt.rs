@@ -9,7 +9,7 @@ use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Measured, Outcome};
+use ccplane_results::{RunFigures, RunOutcome};
 use ccplane_runner::experiment::agents::{Agent, AgentRule, Agents, BoxError, InKernel, NoAgents, Waker};
 use ccplane_runner::experiment::{self, Options, Progress};
 use ccplane_runner::plan::{Known, Overrides, Plan};
@@ -83,7 +83,7 @@ impl Agents for Counting {
 }
 
 /// On one link of a plan: promotions, and what was measured with learning and without.
-fn run(text: &str, link: &str, mode: LearnMode) -> (u64, Measured, Measured) {
+fn run(text: &str, link: &str, mode: LearnMode) -> (u64, RunFigures, RunFigures) {
     let algorithms = ccplane_algs::all();
     let traces = |_: &str| Trace::from_opportunities_ms(vec![LUMP_MS; LUMP]).map_err(|e| e.to_string());
     let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
@@ -95,11 +95,13 @@ fn run(text: &str, link: &str, mode: LearnMode) -> (u64, Measured, Measured) {
     let results = directory.path().join("adapt.jsonl");
     let options = Options { results, force: false, command: String::new() };
     let mut agents = Counting { mode, promotions: Rc::default() };
-    let mut progress = Progress::new(std::io::sink(), None);
+    let mut progress = Progress::new(std::io::sink());
     let ended = experiment::run(&plan, &options, &algorithms, &mut agents, &|| false, &mut progress).unwrap();
     let measured = |contender: &str| {
         let run = ended.results.runs.iter().find(|run| run.contender == contender).unwrap();
-        let Outcome::Ok(measured) = &run.outcome else { panic!("{contender} on {link}: {:?}", run.outcome) };
+        let RunOutcome::Ok(measured) = &run.outcome else {
+            panic!("{contender} on {link}: {:?}", run.outcome)
+        };
         (**measured).clone()
     };
     (agents.promotions.get(), measured("learning"), measured("still"))
@@ -108,7 +110,7 @@ fn run(text: &str, link: &str, mode: LearnMode) -> (u64, Measured, Measured) {
 /// On one link of a plan, with a twin: promotions, and the mean share of the oracle's reward with learning and without.
 fn adapts(text: &str, link: &str) -> (u64, f64, f64) {
     let (promotions, learning, still) = run(text, link, LearnMode::Twin);
-    let [learning, still] = [learning, still].map(|Measured { stretches, .. }| {
+    let [learning, still] = [learning, still].map(|RunFigures { stretches, .. }| {
         assert!(!stretches.is_empty());
         stretches.iter().map(|s| s.reward_ppm as f64 / 1e6).sum::<f64>() / stretches.len() as f64
     });

@@ -8,7 +8,7 @@ mod record;
 mod tap;
 
 pub use bounded::{Bounded, MAX_TRACE_BYTES};
-pub use record::{Decided, Event, Format, Metrics, Program, Record, State, dropped, header};
+pub use record::{CongestionState, Decided, Event, EventRecord, Format, Metrics, Program, dropped, header};
 pub use tap::{Subscriber, Taps};
 
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ impl Filter {
 /// Receiving end of a stream of records.
 pub struct Subscription {
     /// Ends when no flow that was asked for can come any more.
-    pub records: mpsc::Receiver<Record>,
+    pub records: mpsc::Receiver<EventRecord>,
     /// Records that did not fit so far.
     pub dropped: Arc<AtomicU64>,
     /// The agent's clock when it began, microseconds.

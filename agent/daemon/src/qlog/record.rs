@@ -52,18 +52,18 @@ pub struct Program {
 
 /// State of a flow for `recovery:congestion_state_updated`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum CongestionState {
     SlowStart,
     CongestionAvoidance,
     Recovery,
 }
 
-impl State {
+impl CongestionState {
     fn name(self) -> &'static str {
         match self {
-            State::SlowStart => "slow_start",
-            State::CongestionAvoidance => "congestion_avoidance",
-            State::Recovery => "recovery",
+            CongestionState::SlowStart => "slow_start",
+            CongestionState::CongestionAvoidance => "congestion_avoidance",
+            CongestionState::Recovery => "recovery",
         }
     }
 }
@@ -102,13 +102,13 @@ pub enum Event {
     ModeChanged { old: ModeName, new: ModeName },
     Decided(Decided),
     MetricsUpdated(Metrics),
-    StateUpdated { old: Option<State>, new: State },
+    StateUpdated { old: Option<CongestionState>, new: CongestionState },
     FlowEnded,
 }
 
 /// An event with its flow and time.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Record {
+pub struct EventRecord {
     /// The agent's clock, microseconds.
     pub at_us: u64,
     pub datapath: &'static str,
@@ -124,7 +124,7 @@ fn ms(us: u32) -> f64 {
     f64::from(us) / 1000.0
 }
 
-impl Record {
+impl EventRecord {
     /// Writes the record as a line; times count from `since_us`.
     pub fn line(&self, since_us: u64) -> String {
         let (name, data) = self.event.named();

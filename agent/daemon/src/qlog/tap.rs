@@ -1,6 +1,6 @@
 //! The loop's end: sees what passes between a datapath and the core, while somebody reads.
 
-use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
+use super::{CongestionState, Event, EventRecord, Filter, MAX_SUBSCRIBERS, Metrics, Program};
 use ccplane_contract::{
     Accepted, Datapath, Event as Happened, Field, FlowId, FlowStats, Forward, Mode, ProgramUid,
     TransportStats,
@@ -17,12 +17,12 @@ const METRICS_EVERY_US: u64 = 20_000;
 /// The destination of one reader's records.
 pub struct Subscriber {
     filter: Filter,
-    to: mpsc::Sender<Record>,
+    to: mpsc::Sender<EventRecord>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Subscriber {
-    pub(super) fn new(filter: Filter, to: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Subscriber {
+    pub(super) fn new(filter: Filter, to: mpsc::Sender<EventRecord>, dropped: Arc<AtomicU64>) -> Subscriber {
         Subscriber { filter, to, dropped }
     }
 
@@ -41,7 +41,7 @@ impl Subscriber {
         self.filter.flow.is_some()
     }
 
-    fn send(&self, record: &Record) {
+    fn send(&self, record: &EventRecord) {
         if self.filter.takes(record.datapath, record.flow)
             && let Err(mpsc::error::TrySendError::Full(_)) = self.to.try_send(record.clone())
         {
@@ -63,7 +63,7 @@ struct Logged {
     program: Option<ProgramUid>,
     mode: Mode,
     metrics: Option<Metrics>,
-    state: Option<State>,
+    state: Option<CongestionState>,
     lost: u64,
 }
 
@@ -152,8 +152,8 @@ impl Taps {
         })
     }
 
-    fn tell(&self, at: &At, flow: FlowId, event: Event) {
-        let record = Record { at_us: at.now_us, datapath: at.kind, flow: flow.0, event };
+    fn send_event(&self, at: &At, flow: FlowId, event: Event) {
+        let record = EventRecord { at_us: at.now_us, datapath: at.kind, flow: flow.0, event };
         self.subscribers.iter().for_each(|s| s.send(&record));
     }
 
@@ -179,10 +179,10 @@ impl Taps {
         if !self.logged.contains_key(&key) {
             let (local, remote) = (stats.info.local, stats.info.remote);
             let algorithm = core.flow(at.id, stats.flow).map_or(NATIVE, |f| f.algorithm());
-            self.tell(at, stats.flow, Event::FlowStarted { local, remote, mss_bytes, algorithm });
+            self.send_event(at, stats.flow, Event::FlowStarted { local, remote, mss_bytes, algorithm });
             if let Some(uid) = program {
                 let changed = Event::ProgramChanged { program: self.program(uid), fields: Vec::new() };
-                self.tell(at, stats.flow, changed);
+                self.send_event(at, stats.flow, changed);
             }
         }
         let logged = self.logged.remove(&key).unwrap_or(Logged {
@@ -194,7 +194,7 @@ impl Taps {
         });
         if logged.mode != stats.mode {
             let changed = Event::ModeChanged { old: logged.mode.into(), new: stats.mode.into() };
-            self.tell(at, stats.flow, changed);
+            self.send_event(at, stats.flow, changed);
         }
         let in_bytes = |packets: u32| u64::from(packets) * u64::from(mss_bytes);
         let metrics = Metrics {
@@ -207,20 +207,20 @@ impl Taps {
             pacing_bytes_per_s,
         };
         if logged.metrics != Some(metrics) {
-            self.tell(at, stats.flow, Event::MetricsUpdated(metrics));
+            self.send_event(at, stats.flow, Event::MetricsUpdated(metrics));
         }
         let state = if lost > logged.lost {
-            State::Recovery
+            CongestionState::Recovery
         } else if snd_ssthresh.is_some_and(|threshold| snd_cwnd >= threshold) {
-            State::CongestionAvoidance
+            CongestionState::CongestionAvoidance
         } else if snd_ssthresh.is_none() && lost > 0 {
             // Programs keep their threshold to themselves: after a loss a flow is taken to be past it.
-            State::CongestionAvoidance
+            CongestionState::CongestionAvoidance
         } else {
-            State::SlowStart
+            CongestionState::SlowStart
         };
         if logged.state != Some(state) {
-            self.tell(at, stats.flow, Event::StateUpdated { old: logged.state, new: state });
+            self.send_event(at, stats.flow, Event::StateUpdated { old: logged.state, new: state });
         }
         let logged = Logged {
             program: stats.program.or(logged.program),
@@ -237,10 +237,10 @@ impl Taps {
         match passed {
             Passed::Event(Happened::Report { flow, program, seq, at_us, values }) => {
                 let program = self.program(program);
-                self.tell(at, flow, Event::Report { program, seq, at_us, values: values.into_vec() });
+                self.send_event(at, flow, Event::Report { program, seq, at_us, values: values.into_vec() });
             }
             Passed::Event(Happened::Closed { flow }) => {
-                self.tell(at, flow, Event::FlowEnded);
+                self.send_event(at, flow, Event::FlowEnded);
                 self.logged.remove(&(at.id, flow));
                 // Who asked for this flow alone has all there is.
                 let done = |s: &Subscriber| s.filter.flow == Some(flow.0) && s.filter.takes(at.kind, flow.0);
@@ -253,14 +253,14 @@ impl Taps {
                     logged.program = Some(uid);
                 }
                 let fields = name(&program, &fields);
-                self.tell(at, flow, Event::ProgramChanged { program, fields });
+                self.send_event(at, flow, Event::ProgramChanged { program, fields });
             }
             Passed::Update { flow, fields } => {
                 let uid = self.logged.get(&(at.id, flow)).and_then(|s| s.program);
                 let program = self.program(uid.unwrap_or(ProgramUid(0)));
-                self.tell(at, flow, Event::FieldsUpdated { fields: name(&program, &fields) });
+                self.send_event(at, flow, Event::FieldsUpdated { fields: name(&program, &fields) });
             }
-            Passed::Release { flow } => self.tell(at, flow, Event::Released),
+            Passed::Release { flow } => self.send_event(at, flow, Event::Released),
         }
     }
 }

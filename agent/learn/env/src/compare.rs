@@ -3,7 +3,7 @@
 use crate::decider::Decider;
 use crate::error::EnvError;
 use crate::flow::Prepared;
-use crate::measure::{Measured, Rtts};
+use crate::measure::{FlowTotals, Rtts};
 use crate::scenario::Scenario;
 use crate::world::run;
 use ccplane_program::vm::{Decision, Knobs};
@@ -23,7 +23,7 @@ impl Decider for NoDecider {
 
 /// The performance of a scenario's first flow, after a fifth of its time.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub struct Outcome {
+pub struct LinkPerformance {
     /// Arrived packets of all flows, as a share of what the link could carry.
     pub used: f64,
     /// Arrived packets of the first flow, as a share of the link's capacity.
@@ -47,17 +47,17 @@ pub fn outcome<D: Decider + ?Sized>(
     algorithms: &[Prepared],
     seed: u64,
     decider: &mut D,
-) -> Result<Outcome, EnvError> {
+) -> Result<LinkPerformance, EnvError> {
     let from_ns = scenario.until_ns / 5;
     let mut rtts = Rtts::from(from_ns);
-    let measured: Vec<Measured> = run(scenario, algorithms, seed, usize::MAX, decider, &mut rtts)?;
+    let measured: Vec<FlowTotals> = run(scenario, algorithms, seed, usize::MAX, decider, &mut rtts)?;
     let capacity = scenario.link.capacity_bytes(from_ns, scenario.until_ns) as f64;
     let shares: Vec<f64> = (0..scenario.flows.len())
         .map(|n| (rtts.packets(n) * WIRE_BYTES) as f64 / capacity.max(1.0))
         .collect();
     let delay_ns = scenario.flows[0].delay_ns as f64;
     let (delivered, lost) = measured.iter().fold((0, 0), |(d, l), m| (d + m.delivered, l + m.lost));
-    Ok(Outcome {
+    Ok(LinkPerformance {
         used: shares.iter().sum(),
         share: shares.first().copied().unwrap_or(0.0),
         rtt_ratio: rtts.mean_ns(0) as f64 / delay_ns,

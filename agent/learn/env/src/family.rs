@@ -3,7 +3,7 @@
 use crate::Stack;
 use crate::error::EnvError;
 use crate::link::NS_PER_S;
-use crate::link::{Link, Phase};
+use crate::link::{EnvLink, Phase};
 use crate::scenario::{FlowSetup, OnOff, Scenario};
 use ccplane_learn::Rng;
 use ccplane_learn::math::{exp, ln};
@@ -206,7 +206,7 @@ impl PublishedLinks {
             bytes: None,
         };
         Scenario {
-            link: Link::new(vec![phase], queue as usize),
+            link: EnvLink::new(vec![phase], queue as usize),
             flows: vec![flow],
             way_back: None,
             cross: None,
@@ -253,7 +253,7 @@ impl RealLinks {
         });
         Scenario {
             flows: self.flows(rng, rate, rtt_ns, has_rival),
-            link: Link::new(phases, queue as usize),
+            link: EnvLink::new(phases, queue as usize),
             way_back: None,
             cross,
             until_ns,

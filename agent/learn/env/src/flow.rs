@@ -131,7 +131,7 @@ struct Asking<'d, D: ?Sized, M> {
     foresight: Option<Foresight<'d, M>>,
 }
 
-impl<D: Decider + ?Sized, M: vm::Measured> Policies for Asking<'_, D, M> {
+impl<D: Decider + ?Sized, M: vm::PrimValues> Policies for Asking<'_, D, M> {
     fn decide(&mut self, _slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
         let reward = self.foresight.as_mut().and_then(Foresight::reward);
         // The first action's row tells of what was before it.
@@ -310,12 +310,12 @@ impl<'a> EnvFlow<'a> {
             }
             self.agent.on_report(interval.now_us, &report, &mut self.control);
             for row in self.control.take_rows() {
-                self.tell(&row, decider);
+                self.pass_row(&row, decider);
             }
         }
     }
 
-    fn tell<D: Decider + ?Sized>(&mut self, row: &Row, decider: &mut D) {
+    fn pass_row<D: Decider + ?Sized>(&mut self, row: &Row, decider: &mut D) {
         // The first action's row tells of what was before it.
         if self.counts.steps > 1 {
             self.counts.rewards.0 += f64::from(row.reward);

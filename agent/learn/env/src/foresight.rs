@@ -9,7 +9,7 @@
 use crate::interval::Interval;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
 use ccplane_program::ir::MAX_REGS;
-use ccplane_program::vm::{Decision, Knobs, Measured, Policies, ProgramState};
+use ccplane_program::vm::{Decision, Knobs, Policies, PrimValues, ProgramState};
 use std::sync::Arc;
 
 /// The second agent's side of a flow. Nothing that it asks for is done.
@@ -41,7 +41,7 @@ pub(crate) struct Foresight<'a, M> {
     prims: &'a M,
 }
 
-impl<'a, M: Measured> Foresight<'a, M> {
+impl<'a, M: PrimValues> Foresight<'a, M> {
     pub(crate) fn new(
         shadow: &'a mut Shadow,
         before: &ProgramState,

@@ -29,14 +29,14 @@ mod stepped;
 mod world;
 
 pub use ccplane_sim::Stack;
-pub use compare::{NoDecider, Outcome, outcome};
+pub use compare::{LinkPerformance, NoDecider, outcome};
 pub use decider::{ActionMap, Decider, Integer, Learning};
 pub use environment::Links;
 pub use error::EnvError;
 pub use family::{Family, PublishedLinks, Range, RealLinks};
 pub use flow::Prepared;
-pub use link::{Link, Phase};
-pub use measure::{AckObserver, Measured, NoObserver, Rtts};
+pub use link::{EnvLink, Phase};
+pub use measure::{AckObserver, FlowTotals, NoObserver, Rtts};
 pub use scenario::{FlowSetup, OnOff, Scenario};
 pub use stepped::{Ask, Stepped};
 pub use world::run;

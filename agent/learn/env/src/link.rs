@@ -29,7 +29,7 @@ impl Phase {
 
 /// A bottleneck link whose rate, delay and loss change over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct EnvLink {
     /// The phases in order of time, the first from 0 on. The last one never stands still, unless there is a trace.
     pub phases: Vec<Phase>,
     /// Packets that may wait, beside the one under way into the link.
@@ -44,16 +44,16 @@ pub struct Link {
     pub trace: Option<Trace>,
 }
 
-impl Link {
+impl EnvLink {
     /// A link of these phases without jitter, overhead and impairments.
-    pub fn new(phases: Vec<Phase>, queue_packets: usize) -> Link {
+    pub fn new(phases: Vec<Phase>, queue_packets: usize) -> EnvLink {
         let ingress = Ingress::default();
-        Link { phases, queue_packets, jitter_ns: 0, overhead_bytes: 0, ingress, trace: None }
+        EnvLink { phases, queue_packets, jitter_ns: 0, overhead_bytes: 0, ingress, trace: None }
     }
 
     /// A link that delivers as `trace` says. Its phases tell the trace's mean rate of each second until `until_ns`; the rest of them is
     /// `like`'s.
-    pub fn of_trace(trace: Trace, queue_packets: usize, like: Phase, until_ns: u64) -> Link {
+    pub fn of_trace(trace: Trace, queue_packets: usize, like: Phase, until_ns: u64) -> EnvLink {
         let seconds = until_ns.div_ceil(NS_PER_S).max(1);
         let mut carried_bytes = vec![0; seconds as usize];
         for at_ms in trace.schedule(true).take_while(|at_ms| *at_ms < seconds * MS_PER_S) {
@@ -61,7 +61,7 @@ impl Link {
         }
         let phase = |(bytes_per_s, n): (u64, u64)| Phase { from_ns: n * NS_PER_S, bytes_per_s, ..like };
         let phases = carried_bytes.into_iter().zip(0..).map(phase).collect();
-        Link { trace: Some(trace), ..Link::new(phases, queue_packets) }
+        EnvLink { trace: Some(trace), ..EnvLink::new(phases, queue_packets) }
     }
 
     /// Returns the simulator's link as it is in the first phase.
@@ -164,8 +164,8 @@ mod tests {
         Phase { from_ns, bytes_per_s, delay_ns: from_ns, loss_ppm: 0 }
     }
 
-    fn link(phases: Vec<Phase>) -> Link {
-        Link::new(phases, 10)
+    fn link(phases: Vec<Phase>) -> EnvLink {
+        EnvLink::new(phases, 10)
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
     fn the_simulators_link_has_every_number_of_this_one() {
         let ingress = Ingress { duplicate_ppm: 5, ..Ingress::default() };
         let first = Phase { delay_ns: 2, loss_ppm: 3, ..phase(0, 1000) };
-        let link = Link { jitter_ns: 4, overhead_bytes: 6, ingress, ..Link::new(vec![first], 7) };
+        let link = EnvLink { jitter_ns: 4, overhead_bytes: 6, ingress, ..EnvLink::new(vec![first], 7) };
         let (capacity, queue) = (Capacity::Rate { bit_per_s: 8000 }, QueueLimit::Packets(7));
         let expected = LinkConfig {
             loss_ppm: 3,
@@ -211,7 +211,7 @@ mod tests {
         // Three packets in the first half of a lap of two seconds, one at its end.
         let trace = Trace::from_opportunities_ms(vec![100, 500, 900, 2000]).unwrap();
         let like = Phase { delay_ns: 7, ..phase(0, 0) };
-        let link = Link::of_trace(trace.clone(), 10, like, 3_500_000_000);
+        let link = EnvLink::of_trace(trace.clone(), 10, like, 3_500_000_000);
         let rates: Vec<(u64, u64)> =
             link.phases.iter().map(|p| (p.from_ns / NS_PER_S, p.bytes_per_s)).collect();
         assert_eq!(rates, [(0, 4512), (1, 0), (2, 6016), (3, 0)]);
@@ -222,12 +222,12 @@ mod tests {
         assert!(link.check().is_ok());
         let policer = Some(Policer { bit_per_s: 16_000, burst_bytes: 6000 });
         let ingress = Ingress { policer, ..Ingress::default() };
-        assert_eq!(Link { ingress, ..link }.capacity_bytes(0, 2 * NS_PER_S), 2000);
+        assert_eq!(EnvLink { ingress, ..link }.capacity_bytes(0, 2 * NS_PER_S), 2000);
     }
 
     #[test]
     fn a_link_beyond_the_simulator_is_refused() {
-        let refused = |link: Link| match link.check() {
+        let refused = |link: EnvLink| match link.check() {
             Err(ConfigError::OutOfRange { field, .. }) => field,
             other => panic!("{other:?}"),
         };
@@ -235,7 +235,7 @@ mod tests {
         let late = Phase { delay_ns: u64::MAX, ..phase(1, 1000) };
         assert_eq!(refused(link(vec![phase(0, 1000), late])), "delay_ns");
         assert_eq!(
-            refused(Link { queue_packets: usize::MAX, ..link(vec![phase(0, 1000)]) }),
+            refused(EnvLink { queue_packets: usize::MAX, ..link(vec![phase(0, 1000)]) }),
             "queue packets"
         );
     }

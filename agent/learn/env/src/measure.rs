@@ -18,7 +18,7 @@ impl AckObserver for NoObserver {
 
 /// The totals of one flow.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Measured {
+pub struct FlowTotals {
     /// Number of packets that arrived.
     pub delivered: u64,
     /// Packets that were lost.
@@ -29,10 +29,10 @@ pub struct Measured {
     pub reward: f64,
 }
 
-impl Measured {
-    pub(crate) fn of(flow: &EnvFlow<'_>) -> Measured {
+impl FlowTotals {
+    pub(crate) fn of(flow: &EnvFlow<'_>) -> FlowTotals {
         let (sum, count) = flow.counts.rewards;
-        Measured {
+        FlowTotals {
             delivered: flow.transport.delivered_packets(),
             lost: flow.transport.lost_packets(),
             steps: flow.counts.steps,

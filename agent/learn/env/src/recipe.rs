@@ -6,7 +6,7 @@ mod identity;
 
 pub use adapt::Adaptation;
 
-use crate::compare::{NoDecider, Outcome, outcome};
+use crate::compare::{LinkPerformance, NoDecider, outcome};
 use crate::decider::{Decider, Integer, Learning};
 use crate::environment::Links;
 use crate::error::EnvError;
@@ -237,8 +237,9 @@ impl Recipe {
                 scenario.flows.iter_mut().for_each(|flow| flow.start_rate = None);
                 outcome(&scenario, &algorithms, seed, &mut *decider())
             })
-            .collect::<Result<Vec<Outcome>, EnvError>>()?;
-        let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+            .collect::<Result<Vec<LinkPerformance>, EnvError>>()?;
+        let mean =
+            |of: fn(&LinkPerformance) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
         Ok(Line {
             name,
             used: mean(|o| o.used),

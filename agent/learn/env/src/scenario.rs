@@ -1,7 +1,7 @@
 //! The link, the flows and the cross traffic of one episode.
 
 use crate::error::EnvError;
-use crate::link::Link;
+use crate::link::EnvLink;
 use ccplane_netsim::{Acks, CrossConfig, CrossPattern, LinkConfig, PathConfig};
 use ccplane_sim::{FlowConfig, Source, Stack};
 
@@ -66,7 +66,7 @@ impl OnOff {
 /// One bottleneck and who shares it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    pub link: Link,
+    pub link: EnvLink,
     /// The link that all flows' acknowledgements cross; `None`: their way is uncongested.
     pub way_back: Option<LinkConfig>,
     pub flows: Vec<FlowSetup>,

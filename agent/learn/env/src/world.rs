@@ -7,7 +7,7 @@ use crate::decider::Decider;
 use crate::error::EnvError;
 use crate::flow::{EnvFlow, Prepared};
 use crate::link::{NS_PER_S, Phase};
-use crate::measure::{AckObserver, Measured};
+use crate::measure::{AckObserver, FlowTotals};
 use crate::scenario::{BOTTLENECK, OnOff, Scenario};
 use ccplane_netsim::{FlowIndex, Network, Occurrence};
 use ccplane_sim::LOSS_TIMER;
@@ -29,7 +29,7 @@ pub fn run<D: Decider + ?Sized>(
     max_steps: usize,
     decider: &mut D,
     watch: &mut dyn AckObserver,
-) -> Result<Vec<Measured>, EnvError> {
+) -> Result<Vec<FlowTotals>, EnvError> {
     let mut world = World::new(scenario, algorithms, seed, decider.foresees())?;
     while let Some(occurrence) = world.net.next(scenario.until_ns) {
         match occurrence {
@@ -45,7 +45,7 @@ pub fn run<D: Decider + ?Sized>(
             },
         }
     }
-    Ok(world.flows.iter().map(Measured::of).collect())
+    Ok(world.flows.iter().map(FlowTotals::of).collect())
 }
 
 /// The network of an episode and its flows, by their number in it.

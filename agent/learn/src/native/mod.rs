@@ -14,7 +14,7 @@ use crate::ppo::PpoConfig;
 use crate::rng::Rng;
 use ccplane_quantize::Mlp;
 pub use imitate::{Examples, ImitateConfig, Targets, imitate, regress};
-use network::{Lane, Network, Room};
+use network::{BatchBuffers, Lane, Network};
 use update::{Adam, Parameters};
 
 /// A policy's networks, ready to run.
@@ -22,8 +22,8 @@ use update::{Adam, Parameters};
 pub struct ActorCritic {
     actor: Network,
     critic: Network,
-    actor_room: Room,
-    critic_room: Room,
+    actor_room: BatchBuffers,
+    critic_room: BatchBuffers,
 }
 
 /// Rows that [`ActorCritic::values`] takes at once.
@@ -35,7 +35,12 @@ impl ActorCritic {
         let architecture = policy.architecture();
         let network = |mlp| Network::new(mlp, |neuron, input| architecture.connects(neuron, input));
         let (actor, critic) = (network(policy.actor()), network(policy.critic()));
-        ActorCritic { actor, critic, actor_room: Room::default(), critic_room: Room::default() }
+        ActorCritic {
+            actor,
+            critic,
+            actor_room: BatchBuffers::default(),
+            critic_room: BatchBuffers::default(),
+        }
     }
 
     /// The actor's action on one observation, before exploration. Missing numbers count as 0.
@@ -59,13 +64,13 @@ impl ActorCritic {
     }
 }
 
-fn lone(network: &Network, room: &mut Room, observation: &[f32]) -> f32 {
+fn lone(network: &Network, room: &mut BatchBuffers, observation: &[f32]) -> f32 {
     let to = network.inputs_of(room, 1);
     fill(&mut to[..network.input_lanes()], &observation[..observation.len().min(network.inputs())]);
     network.lone(room)
 }
 
-fn many(network: &Network, room: &mut Room, observations: &[f32], out: &mut Vec<f32>) {
+fn many(network: &Network, room: &mut BatchBuffers, observations: &[f32], out: &mut Vec<f32>) {
     out.clear();
     for rows in observations.chunks(CHUNK * network.inputs()) {
         let count = rows.len() / network.inputs();

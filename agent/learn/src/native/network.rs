@@ -60,7 +60,7 @@ pub(super) struct Network {
 
 /// Room for a batch of rows.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Room {
+pub(super) struct BatchBuffers {
     rows: usize,
     /// The input of each layer, and the output of the last one.
     pub activations: Vec<Vec<Lane>>,
@@ -68,7 +68,7 @@ pub(super) struct Room {
     pub deltas: Vec<Vec<Lane>>,
 }
 
-impl Room {
+impl BatchBuffers {
     /// Room for `rows` rows; what stands there stays.
     fn fit(&mut self, network: &Network, rows: usize) {
         let padded = rows.next_multiple_of(TILE_ROWS);
@@ -192,14 +192,14 @@ impl Network {
     }
 
     /// Makes room for `rows` input rows and gives the lanes that they go to.
-    pub fn inputs_of<'a>(&self, room: &'a mut Room, rows: usize) -> &'a mut [Lane] {
+    pub fn inputs_of<'a>(&self, room: &'a mut BatchBuffers, rows: usize) -> &'a mut [Lane] {
         room.fit(self, rows);
         &mut room.activations[0]
     }
 
     /// Runs the network on the rows in `room`.
     #[inline(always)]
-    pub fn forward(&self, room: &mut Room) {
+    pub fn forward(&self, room: &mut BatchBuffers) {
         let rows = room.rows;
         for (n, layer) in self.layers.iter().enumerate() {
             let (before, after) = room.activations.split_at_mut(n + 1);
@@ -212,18 +212,18 @@ impl Network {
 
     /// Output `row` of the last forward run.
     #[inline(always)]
-    pub fn output(&self, room: &Room, row: usize) -> f32 {
+    pub fn output(&self, room: &BatchBuffers, row: usize) -> f32 {
         room.activations[self.layers.len()][row][0]
     }
 
     /// The derivatives by the outputs, to be set before [`Network::backward`]: the first number of each lane.
-    pub fn output_deltas<'a>(&self, room: &'a mut Room) -> &'a mut [Lane] {
+    pub fn output_deltas<'a>(&self, room: &'a mut BatchBuffers) -> &'a mut [Lane] {
         &mut room.deltas[self.layers.len() - 1]
     }
 
     /// Goes from the output's derivatives in `room` to those by all parameters.
     #[inline(always)]
-    pub fn backward(&self, room: &mut Room, gradient: &mut [Lane]) {
+    pub fn backward(&self, room: &mut BatchBuffers, gradient: &mut [Lane]) {
         for (n, layer) in self.layers.iter().enumerate().rev() {
             let (before, after) = room.deltas.split_at_mut(n);
             let (x, delta) = (&room.activations[n], &after[0]);
@@ -249,7 +249,7 @@ impl Network {
     }
 
     /// Runs the network on one row, which stands in `room` as its first.
-    pub fn lone(&self, room: &mut Room) -> f32 {
+    pub fn lone(&self, room: &mut BatchBuffers) -> f32 {
         wide(
             #[inline(always)]
             || {

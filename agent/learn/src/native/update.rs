@@ -1,6 +1,6 @@
 //! One PPO update, with the settings of [`PpoConfig`].
 
-use super::network::{LANES, Lane, Network, Room};
+use super::network::{BatchBuffers, LANES, Lane, Network};
 use super::vector::wide;
 use super::{ActorCritic, fill};
 use crate::batch::Batch;
@@ -153,8 +153,8 @@ struct Work<'a> {
     /// All observations as lanes.
     rows: Vec<Lane>,
     gradient: Group,
-    actor_room: Room,
-    critic_room: Room,
+    actor_room: BatchBuffers,
+    critic_room: BatchBuffers,
     sums: Sums,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Work<'a> {
         for (to, row) in rows.chunks_exact_mut(lanes).zip(observations) {
             fill(to, row);
         }
-        let (actor_room, critic_room) = (Room::default(), Room::default());
+        let (actor_room, critic_room) = (BatchBuffers::default(), BatchBuffers::default());
         let gradient = Group::zero(parameters);
         Work { config, batch, advantages, rows, gradient, actor_room, critic_room, sums: Sums::default() }
     }
@@ -414,7 +414,7 @@ mod tests {
             assert!((policy.critic().forward(row, &mut scratch) - values[n]).abs() < 1e-4);
         }
         // Without vector instructions too.
-        let mut room = Room::default();
+        let mut room = BatchBuffers::default();
         for (n, row) in rows.observations.chunks(33).enumerate() {
             let network = &networks.critic;
             let to = network.inputs_of(&mut room, 1);

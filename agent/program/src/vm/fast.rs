@@ -4,7 +4,7 @@
 //! All that instructions read and write lies in one array of cells. So an operand is an index, and only the
 //! operation is left to decode.
 
-use super::{Decision, EWMA_DENOM, Knobs, Measured, Outcome, Policies, ProgramState, wrapped_max};
+use super::{Decision, EWMA_DENOM, InvokeOutcome, Knobs, Policies, PrimValues, ProgramState, wrapped_max};
 use crate::ir::{
     Clause, Dst, Hook, Inst, MAX_CWND_BYTES, MAX_PATHS, MAX_POLICY_INPUTS, MAX_PRIORITY,
     MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS,
@@ -292,13 +292,13 @@ impl FastVm {
     }
 
     /// Does what [`ProgramState::invoke_with`] does with the program, to a flow that has [started](ProgramState::start) it.
-    pub fn invoke_with<P: Policies + ?Sized, M: Measured>(
+    pub fn invoke_with<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         self.load(flow);
         let outcome = self.step(flow, prims, policies, report);
         flow.regs[..self.regs].copy_from_slice(self.regs());
@@ -323,13 +323,13 @@ impl FastVm {
 
     /// Like [`FastVm::invoke_with`], on the registers that were [loaded](FastVm::load): the flow's own stay as they are.
     /// Saves copying them twice an ACK, for a machine that serves one flow.
-    pub fn step<P: Policies + ?Sized, M: Measured>(
+    pub fn step<P: Policies + ?Sized, M: PrimValues>(
         &mut self,
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         let now_us = prims.get(self.hook.clock());
         // One by one: to read as vectors what was just written as numbers would stall the processor.
         let cells = &mut self.cells.0;
@@ -385,8 +385,8 @@ impl FastVm {
         flow: &mut ProgramState,
         now_us: i64,
         policies: &mut P,
-    ) -> Outcome {
-        let mut outcome = Outcome { report: false, asked: false, native: false };
+    ) -> InvokeOutcome {
+        let mut outcome = InvokeOutcome { report: false, asked: false, native: false };
         // In variables of their own: what is written to cells cannot have moved the steps.
         let (steps, cells, inputs) = (self.steps.as_slice(), &mut self.cells.0, self.inputs);
         let sets_window = self.hook.sets_window();

@@ -2,7 +2,9 @@
 
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Decision, FastVm, Knobs, NoPolicies, Outcome, Policies, Prims, ProgramState};
+use ccplane_program::vm::{
+    Decision, FastVm, InvokeOutcome, Knobs, NoPolicies, Policies, Prims, ProgramState,
+};
 
 /// Answers with what it was given, and keeps what it was asked.
 struct Scripted {
@@ -39,7 +41,7 @@ fn invoke(
     flow: &mut ProgramState,
     prims: &Prims,
     policies: &mut Scripted,
-) -> (Outcome, [i64; MAX_REGS]) {
+) -> (InvokeOutcome, [i64; MAX_REGS]) {
     let (mut fast, mut reports) = (flow.clone(), [[0; MAX_REGS]; 2]);
     let mut same = Scripted::new(policies.answer, policies.knobs.cwnd_bytes, policies.knobs.rate_bytes_per_s);
     let mut machine = FastVm::new(program).unwrap();
@@ -64,7 +66,7 @@ fn a_policy_sees_all_histories_and_the_window_that_the_clause_has_left() {
     let mut flow = ProgramState::new(&program, 14_480, 0);
     let mut policies = Scripted::new(ACTION, 30_000, 40_000);
     let (outcome, _) = invoke(&program, &mut flow, &ack(10), &mut policies);
-    assert_eq!(outcome, Outcome { report: true, asked: true, native: false });
+    assert_eq!(outcome, InvokeOutcome { report: true, asked: true, native: false });
     let knobs = Knobs { cwnd_bytes: 20_000, rate_bytes_per_s: -7 };
     assert_eq!(policies.asked, [(5, vec![0, 0, 10, 1, 0, 0, 1], knobs)]);
     assert_eq!((flow.cwnd_bytes, flow.rate_bytes_per_s), (30_000, 40_000));
@@ -105,12 +107,12 @@ fn without_an_answer_the_invocation_ends_as_it_would() {
     let mut flow = ProgramState::new(&program, 14_480, 0);
     let (outcome, report) =
         invoke(&program, &mut flow, &ack(0), &mut Scripted::new(Decision::Native, 77, 77));
-    assert_eq!(outcome, Outcome { report: true, asked: true, native: true });
+    assert_eq!(outcome, InvokeOutcome { report: true, asked: true, native: true });
     assert_eq!((report[0], flow.cwnd_bytes, flow.rate_bytes_per_s), (9, 3000, 0));
     assert!(flow.invoke_with(&program, &ack(0), &mut NoPolicies, &mut [0; MAX_REGS]).native);
     let silent = compile("(def (Report (x 0))) (when true (history 1 Report.x) (report))").unwrap();
     let outcome = flow.invoke(&silent, &ack(0), &mut [0; MAX_REGS]);
-    assert_eq!(outcome, Outcome { report: true, asked: false, native: false });
+    assert_eq!(outcome, InvokeOutcome { report: true, asked: false, native: false });
 }
 
 #[test]

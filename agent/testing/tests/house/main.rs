@@ -7,6 +7,7 @@ mod layers;
 mod log_lines;
 mod parts;
 mod sizes;
+mod sleeps;
 mod sources;
 mod targets;
 mod unsafe_files;

@@ -1,7 +1,7 @@
 //! The waits of one thread, by its own waiter.
 
 use crate::mode::{POLLS, SLEEPS, mode};
-use ccplane_wait::{Step, Waiter};
+use ccplane_wait::{WaitStep, Waiter};
 use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ fn serve<T>(
             Answer::Nothing(_) => {}
         }
         left = match waiter.next(now_ns) {
-            Step::Poll { until_ns } => {
+            WaitStep::Poll { until_ns } => {
                 POLLS.fetch_add(1, Ordering::Relaxed);
                 let until_ns = end_ns.map_or(until_ns, |end_ns| end_ns.min(until_ns));
                 if let Some(result) = poll(until_ns, try_for) {
@@ -88,7 +88,7 @@ fn serve<T>(
                 }
                 Some(Duration::ZERO)
             }
-            Step::Sleep { until_ns } => {
+            WaitStep::Sleep { until_ns } => {
                 SLEEPS.fetch_add(1, Ordering::Relaxed);
                 let until_ns = [until_ns, end_ns].into_iter().flatten().min();
                 until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns)))

@@ -1,6 +1,6 @@
 //! `auto` in virtual time: the budget holds whatever the gaps do, the window stays under bursts, and steady loads are met.
 
-use ccplane_wait::{DWELL_NS, Step, Waiter, Wake, Window};
+use ccplane_wait::{DWELL_NS, WaitStep, Waiter, Wake, Window};
 use proptest::prelude::*;
 
 const US: u64 = 1_000;
@@ -17,7 +17,7 @@ const LATE_NS: (u64, u64) = (20_000, 60_000);
 
 /// The end of one wait.
 #[derive(Clone, Copy, Debug)]
-struct Met {
+struct WaitEnd {
     at_ns: u64,
     /// From the event to its taking, nanoseconds.
     latency_ns: u64,
@@ -33,7 +33,7 @@ struct WaitingMachine {
     now_ns: u64,
     /// State of a linear congruential generator, for how late sleeps end.
     noise: u64,
-    met: Vec<Met>,
+    met: Vec<WaitEnd>,
 }
 
 impl WaitingMachine {
@@ -54,13 +54,13 @@ impl WaitingMachine {
         let (mut polled_ns, mut sleeps, mut polling) = (0, 0_u64, true);
         while event_ns > self.now_ns {
             match self.waiter.next(self.now_ns) {
-                Step::Poll { until_ns } => {
+                WaitStep::Poll { until_ns } => {
                     assert!(until_ns > self.now_ns, "a poll of no time");
                     let end_ns = until_ns.min(event_ns + POLL_NS);
                     polled_ns += end_ns - self.now_ns;
                     self.now_ns = end_ns;
                 }
-                Step::Sleep { until_ns } => {
+                WaitStep::Sleep { until_ns } => {
                     sleeps += 1;
                     let by_itself_ns = until_ns.map(|until_ns| until_ns.max(self.now_ns) + self.late_ns());
                     match by_itself_ns.filter(|end_ns| *end_ns < event_ns + WAKE_NS) {
@@ -73,7 +73,7 @@ impl WaitingMachine {
         }
         let spent_ns = polled_ns + sleeps * SLEEP_NS;
         let latency_ns = self.now_ns - event_ns;
-        self.met.push(Met {
+        self.met.push(WaitEnd {
             at_ns: self.now_ns,
             latency_ns,
             polling,
@@ -108,13 +108,13 @@ impl WaitingMachine {
 
     /// The share of the events from `since_ns` on that were met by polling.
     fn met_polling(&self, since_ns: u64) -> f64 {
-        let late: Vec<&Met> = self.met.iter().filter(|met| met.at_ns >= since_ns).collect();
+        let late: Vec<&WaitEnd> = self.met.iter().filter(|met| met.at_ns >= since_ns).collect();
         late.iter().filter(|met| met.polling).count() as f64 / late.len() as f64
     }
 }
 
 /// The most that was spent in any time of a second or more, as a share of the budget.
-fn worst_share(met: &[Met], cpu_percent: u8) -> f64 {
+fn worst_share(met: &[WaitEnd], cpu_percent: u8) -> f64 {
     let mut worst: f64 = 0.0;
     for (n, first) in met.iter().enumerate() {
         let mut spent_ns = 0;

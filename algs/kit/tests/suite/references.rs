@@ -5,7 +5,7 @@ mod models;
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report, configure};
 use ccplane_algs::{Aurora, AuroraConfig};
-use ccplane_contract::suite::{Executor, Reference, Step};
+use ccplane_contract::suite::{Executor, Reference, ScriptStep};
 use ccplane_infer::image;
 use ccplane_kit::Operation::{self, Ecn, Loss, Rate, Run, Timeout};
 use ccplane_kit::{Bounds, PathConfig, check};
@@ -43,7 +43,7 @@ fn acks(name: &str, parameters: &[(&str, i64)], path: PathConfig, operations: &[
     let algorithm = configured(name, parameters);
     let trajectory = check(&algorithm, path, operations, &Bounds::default()).unwrap();
     let told = trajectory.script.steps.iter().filter_map(|step| match step {
-        Step::Invoke(prims) => Some(prims),
+        ScriptStep::Invoke(prims) => Some(prims),
         _ => None,
     });
     let observed = Reference.execute(&trajectory.script).unwrap();
@@ -473,7 +473,7 @@ fn assert_sees_and_decides(algorithm: Arc<dyn Algorithm>, beside: &Beside) {
         .unwrap();
     let observed = Reference.execute(&script).unwrap();
     let told = script.steps.iter().filter_map(|step| match step {
-        Step::Invoke(prims) => Some(prims),
+        ScriptStep::Invoke(prims) => Some(prims),
         _ => None,
     });
     let (mut monitor, mut state) = (None::<Monitor>, VecDeque::from([[0.0; 3]; INTERVALS]));

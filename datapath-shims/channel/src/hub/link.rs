@@ -3,7 +3,7 @@
 use super::carrier::{Carrier, SocketTo};
 use super::socket::{SendError, Socket};
 use crate::end::{End, Parts};
-use crate::ring::Record;
+use crate::ring::RecordBuffer;
 use crate::ring::{ReadError, WriteError};
 use ccplane_contract::{DatapathError, Event, Values};
 use ccplane_wire::EncodeError;
@@ -72,7 +72,7 @@ impl PeerLink {
     }
 
     /// Takes the next frame from the ring; false if there is none.
-    pub(super) fn receive(&mut self, record: &mut Record) -> Result<bool, ReadError> {
+    pub(super) fn receive(&mut self, record: &mut RecordBuffer) -> Result<bool, ReadError> {
         self.ring.as_mut().map_or(Ok(false), |ring| ring.receive(record))
     }
 

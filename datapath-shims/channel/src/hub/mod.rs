@@ -17,7 +17,7 @@ mod v2;
 use crate::Wake;
 use crate::clock;
 use crate::end::End;
-use crate::ring::Record;
+use crate::ring::RecordBuffer;
 use crate::ring::{Glance, ReadError};
 use crate::socket::SOCKET_PREFIX;
 pub use carrier::Carrier;
@@ -100,7 +100,7 @@ pub struct Hub {
     /// The socket, and the descriptor by which each ring's datapath wakes the agent.
     pollable: Epoll,
     buffer: Vec<u8>,
-    record: Record,
+    record: RecordBuffer,
     /// The peers that have a ring.
     rings: Vec<PeerId>,
     /// Whether these are others than the glances that were made last.
@@ -176,7 +176,7 @@ impl Hub {
             options,
             pollable,
             buffer: vec![0; MAX_FRAME_BYTES],
-            record: Record::default(),
+            record: RecordBuffer::default(),
             rings: Vec::new(),
             rings_changed: true,
             links: Vec::new(),

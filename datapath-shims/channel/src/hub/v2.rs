@@ -10,7 +10,7 @@ use super::link::{Inbox, PeerLink};
 use super::slots::Slots;
 use super::{HubOptions, Malformed};
 use crate::end::{End, RING_BYTES};
-use crate::ring::Record;
+use crate::ring::RecordBuffer;
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
@@ -161,7 +161,7 @@ impl V2Peer {
     }
 
     /// Takes what came through its ring, at most `max` frames; how many.
-    pub(super) fn take_ring(&mut self, record: &mut Record, max: usize) -> Result<usize, Malformed> {
+    pub(super) fn take_ring(&mut self, record: &mut RecordBuffer, max: usize) -> Result<usize, Malformed> {
         let mut taken = 0;
         while taken < max && self.link.receive(record)? {
             taken += 1;

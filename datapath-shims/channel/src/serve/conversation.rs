@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::Turn;
 use super::programs::{Programs, forget_first};
 use crate::end::End;
-use crate::ring::{ReadError, Record, WriteError};
+use crate::ring::{ReadError, RecordBuffer, WriteError};
 use crate::socket::{Received, Sent, Socket};
 
 /// Answers that may wait for room; beyond that no command is taken.
@@ -60,7 +60,7 @@ struct Held {
 /// Buffers for what is taken, kept from one conversation to the next.
 #[derive(Debug)]
 pub(super) struct Buffers {
-    pub(super) record: Record,
+    pub(super) record: RecordBuffer,
     pub(super) datagram: Box<[u8]>,
 }
 

@@ -22,13 +22,13 @@ use nix::sys::time::TimeSpec;
 use tracing::{debug, info, warn};
 
 use crate::end::{End, Parts};
-use crate::ring::Record;
+use crate::ring::RecordBuffer;
 use crate::socket::{Received, Sent, Socket};
 use crate::waker::Waker;
 use conversation::{Buffers, Conversation, EndReason};
 use programs::Programs;
 
-pub use thread::{Link, spawn};
+pub use thread::{ServedLink, spawn};
 
 /// Time between two searches for an agent, microseconds.
 const AGAIN_US: u64 = 100_000;
@@ -148,7 +148,7 @@ impl Served {
             options,
             state: State::Away { again_us: 0 },
             programs: Programs::default(),
-            buffers: Buffers { record: Record::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
+            buffers: Buffers { record: RecordBuffer::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
             calls: 0,
             without_ring: false,
             mismatch: None,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::Datapath;
-use ccplane_wait::{Step, Waiter, sleep_time};
+use ccplane_wait::{WaitStep, Waiter, sleep_time};
 use tracing::{error, warn};
 
 use super::{Mismatch, ServeOptions, Served};
@@ -23,21 +23,21 @@ const YIELD_EVERY_NS: u64 = 50_000;
 
 /// A datapath that is being served; dropping it takes leave of the agent and ends the thread.
 #[derive(Debug)]
-pub struct Link {
-    shared: Arc<Shared>,
+pub struct ServedLink {
+    shared: Arc<SharedServing>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedServing {
     stop: AtomicBool,
     connected: AtomicBool,
     mismatch: Mutex<Option<Mismatch>>,
     commands: AtomicU64,
 }
 
-impl Link {
+impl ServedLink {
     /// Whether there is an agent.
     pub fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Relaxed)
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ServedLink {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -74,8 +74,8 @@ pub fn spawn(
     mut datapath: Box<dyn Datapath + Send>,
     now_us: impl Fn() -> u64 + Send + 'static,
     options: ServeOptions,
-) -> io::Result<Link> {
-    let shared = Arc::new(Shared::default());
+) -> io::Result<ServedLink> {
+    let shared = Arc::new(SharedServing::default());
     let waker = options.waker.clone();
     let mut served = Served::connect(agent, options);
     let state = Arc::clone(&shared);
@@ -102,12 +102,12 @@ pub fn spawn(
                 prepare(&mut waiter);
             }
             // Without an agent there is nothing to poll.
-            let step = if turn.connected { waiter.next(at_ns) } else { Step::Sleep { until_ns: None } };
+            let step = if turn.connected { waiter.next(at_ns) } else { WaitStep::Sleep { until_ns: None } };
             match step {
-                Step::Poll { until_ns } => {
+                WaitStep::Poll { until_ns } => {
                     poll_until(&served, now_ns, until_ns.min(at_ns + YIELD_EVERY_NS));
                 }
-                Step::Sleep { until_ns } => {
+                WaitStep::Sleep { until_ns } => {
                     if let Err(error) = served.wait(sleep_time(until_ns, at_ns, NAP)) {
                         warn!(%error, "wait for the agent");
                         std::thread::sleep(NAP);
@@ -118,7 +118,7 @@ pub fn spawn(
         served.farewell();
     };
     let thread = std::thread::Builder::new().name("ccp-served".to_owned()).spawn(run)?;
-    Ok(Link { shared, waker, thread: Some(thread) })
+    Ok(ServedLink { shared, waker, thread: Some(thread) })
 }
 
 /// Prepares this thread; where that fails, it waits by what sleeps usually take.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::common::{Agent, forget, toy};
 use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, Reader, Writer};
-use ccplane_channel::{Record, SharedWords, Transport};
+use ccplane_channel::{RecordBuffer, SharedWords, Transport};
 use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v2::ToDatapath;
 
@@ -19,7 +19,7 @@ fn check(memory: &Arc<SharedWords>, ops: &[(u8, u16, u64)]) {
     memory.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     let mut writer = Writer::new(Arc::clone(memory), 0, MIN_BYTES).unwrap();
     let mut reader = Reader::new(Arc::clone(memory), 0, MIN_BYTES).unwrap();
-    let mut record = Record::default();
+    let mut record = RecordBuffer::default();
     for (what, at, value) in ops {
         match what % 4 {
             0 => drop(writer.write(&value.to_le_bytes().repeat(usize::from(*at) % 64))),
@@ -89,7 +89,7 @@ fn a_ring_with_drawn_damage_gives_no_record_beyond_its_limit() {
         [step(0, 63, 9), step(0, 63, 9), step(3, 0, 0), step(3, 0, 0), step(0, 1, 1)].concat(),
         [step(2, 0, 40), step(3, 0, 0), step(1, 9, u64::MAX), step(3, 0, 0)].concat(),
     ];
-    let (mut ops, mut record) = (Vec::new(), Record::default());
+    let (mut ops, mut record) = (Vec::new(), RecordBuffer::default());
     Fuzz::new("ring", env!("CARGO_MANIFEST_DIR")).seeds(seeds).max_bytes(16 * STEP_BYTES).run(|bytes| {
         ops.clear();
         ops.extend(bytes.chunks_exact(STEP_BYTES).map(|step| {

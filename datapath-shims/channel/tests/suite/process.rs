@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ccplane_channel::ring::{self, MIN_BYTES, ReadError, Reader, WriteError, Writer};
-use ccplane_channel::{Record, SharedWords};
+use ccplane_channel::{RecordBuffer, SharedWords};
 use ccplane_testing::Ended;
 
 /// Tells the process that it is the one to die, where its memory is, and how.
@@ -73,7 +73,7 @@ fn a_writer_that_is_killed_leaves_whole_records() {
     for n in 0..20_u64 {
         let (file, mut reader) = shared();
         let mut child = writer(&file, "endless");
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         let (mut next, start) = (0, Instant::now());
         let mut killed_at = None;
         loop {
@@ -96,10 +96,10 @@ fn a_writer_that_is_killed_leaves_whole_records() {
 }
 
 /// A reader that has read the one whole record of a writer of this kind.
-fn after_one(how: &str) -> (Reader, Record) {
+fn after_one(how: &str) -> (Reader, RecordBuffer) {
     let (file, mut reader) = shared();
     writer(&file, how).0.wait().unwrap();
-    let mut into = Record::default();
+    let mut into = RecordBuffer::default();
     assert!(reader.read(&mut into).unwrap());
     assert_eq!(into.bytes(), record(0));
     (reader, into)

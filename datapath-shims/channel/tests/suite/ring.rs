@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, ReadError, Reader, WriteError, Writer};
-use ccplane_channel::{End, MemoryError, Parts, RING_BYTES, Record, RingError, SharedWords};
+use ccplane_channel::{End, MemoryError, Parts, RING_BYTES, RecordBuffer, RingError, SharedWords};
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -56,7 +56,7 @@ fn a_woken_reader_knows_from_which_core() {
     let cores = ccplane_wait::affinity::cores().unwrap();
     assert!(!writer.write(&record(1, 8)).unwrap());
     assert_eq!(reader.waker_core(), None, "it was awake");
-    assert!(reader.read(&mut Record::default()).unwrap() && reader.doze());
+    assert!(reader.read(&mut RecordBuffer::default()).unwrap() && reader.doze());
     let pinned = ccplane_wait::affinity::pin(cores[cores.len() - 1]).unwrap();
     assert!(writer.write(&record(2, 8)).unwrap());
     assert_eq!(reader.waker_core(), cores.last().copied());
@@ -70,7 +70,7 @@ fn a_woken_reader_knows_from_which_core() {
 fn a_glance_sees_what_was_not_read() {
     let (mut writer, mut reader, _memory) = ends();
     let glance = reader.glance();
-    let mut into = Record::default();
+    let mut into = RecordBuffer::default();
     for n in 0..2 * LINES + 1 {
         assert!(!reader.show() && !glance.is_ready(), "record {n}");
         assert!(!writer.write(&record(n, 8)).unwrap());
@@ -87,7 +87,7 @@ proptest! {
     fn what_goes_in_comes_out(ops in prop::collection::vec((any::<bool>(), 0_usize..=MAX_RECORD_BYTES), 1..200)) {
         let (mut writer, mut reader, _memory) = ends();
         let (mut wrote, mut read) = (Vec::new(), 0);
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         for (writes, len) in ops {
             // Most records are short.
             let len = if len % 4 == 0 { len } else { len % 300 };
@@ -124,7 +124,7 @@ proptest! {
         ops in prop::collection::vec((0_u8..4, any::<u32>(), any::<u64>()), 1..300),
     ) {
         let (mut writer, mut reader, memory) = ends();
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         let mut reads = 0;
         for (op, at, value) in ops {
             match op {
@@ -155,7 +155,7 @@ proptest! {
 #[test]
 fn positions_that_cannot_be_are_refused() {
     let (mut writer, mut reader, memory) = ends();
-    let mut into = Record::default();
+    let mut into = RecordBuffer::default();
     writer.write(b"whole").unwrap();
     let first = &memory.words()[DATA];
     assert_eq!(first.load(Ordering::Relaxed), mark(LINES, 5));
@@ -216,7 +216,7 @@ fn a_stalled_reader_holds_nobody_up() {
     assert!(start.elapsed() < PATIENCE);
     assert_eq!(wrote, LINES / lines(100) as u64, "what fits");
     assert_eq!(refused, 1_000_000 - wrote);
-    let mut into = Record::default();
+    let mut into = RecordBuffer::default();
     for n in 0..wrote {
         assert!(reader.read(&mut into).unwrap());
         assert_eq!(into.bytes(), record(n, 100));
@@ -298,7 +298,7 @@ fn waking_never_waits() {
     let (done, is_done) = std::sync::mpsc::channel();
     let to_datapath = ring::words_of(RING_BYTES);
     std::thread::spawn(move || {
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         let mut woken = 0;
         for _ in 0..20_000 {
             words.words()[to_datapath + ASLEEP].store(1, Ordering::Relaxed);
@@ -324,7 +324,7 @@ fn only_who_sleeps_is_woken() {
     datapath.send(b"one").unwrap();
     assert!(!is_woken(&agent), "it does not sleep");
     assert!(!agent.doze(), "there is something to read");
-    let mut into = Record::default();
+    let mut into = RecordBuffer::default();
     assert!(agent.receive(&mut into).unwrap());
     assert!(agent.doze());
     datapath.send(b"two").unwrap();
@@ -351,7 +351,7 @@ fn only_who_sleeps_is_woken() {
 fn no_wake_up_is_lost() {
     const ROUNDS: u64 = 20_000;
     let (mut agent, mut datapath) = pair();
-    let wait = |end: &mut End, into: &mut Record| {
+    let wait = |end: &mut End, into: &mut RecordBuffer| {
         while !end.receive(into).unwrap() {
             if end.doze() {
                 let fd = PollFd::new(end.as_fd(), PollFlags::POLLIN);
@@ -364,14 +364,14 @@ fn no_wake_up_is_lost() {
     };
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let mut into = Record::default();
+            let mut into = RecordBuffer::default();
             for n in 0..ROUNDS {
                 wait(&mut agent, &mut into);
                 assert_eq!(into.bytes(), record(n, n as usize % 200));
                 agent.send(&record(n + 1, n as usize % 150)).unwrap();
             }
         });
-        let mut into = Record::default();
+        let mut into = RecordBuffer::default();
         for n in 0..ROUNDS {
             datapath.send(&record(n, n as usize % 200)).unwrap();
             wait(&mut datapath, &mut into);

@@ -5,7 +5,12 @@
 mod policies;
 
 use super::Conformance;
-use crate::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, ProgramUid};
+use crate::command::Field;
+use crate::datapath::Datapath;
+use crate::error::DatapathError;
+use crate::event::Event;
+use crate::flow::{FlowStats, Mode};
+use crate::ids::{FlowId, ProgramUid};
 use ccplane_program::compile;
 use ccplane_program::ir::Program;
 use std::fmt::Debug;

@@ -1,9 +1,9 @@
 //! Random deployments: slots for a script's policies, and what is pushed to them while its flow runs.
 
 use super::draws::{below, chance, pick};
-use super::executor::{Script, Step};
+use super::executor::{Script, ScriptStep};
 use super::images;
-use crate::Part;
+use crate::command::Part;
 use crate::slots::{free_buffer, promoted, pushed, rolled_back};
 use ccplane_infer::{BUFFERS, Control, Shape};
 use rand_core::RngCore;
@@ -55,14 +55,14 @@ impl Slot {
         images: &mut Vec<Vec<u64>>,
         next_uid: &mut u32,
         part: Part,
-    ) -> Step {
+    ) -> ScriptStep {
         if let Some(buffer) = free_buffer(self.control, self.uids) {
             self.uids[usize::from(buffer)] = *next_uid;
             self.control = pushed(self.control, buffer, part);
         }
         images.push(images::image(rng, &self.shape, *next_uid));
         *next_uid += 1 + below(rng, 3);
-        Step::Push { slot: self.number, image: images.len() - 1, part }
+        ScriptStep::Push { slot: self.number, image: images.len() - 1, part }
     }
 
     fn change(
@@ -70,7 +70,7 @@ impl Slot {
         rng: &mut impl RngCore,
         images: &mut Vec<Vec<u64>>,
         next_uid: &mut u32,
-    ) -> Option<Step> {
+    ) -> Option<ScriptStep> {
         let (control, step) = match below(rng, 6) {
             0 | 1 => return Some(self.push(rng, images, next_uid, Part::Active)),
             2 | 3 => {
@@ -78,8 +78,8 @@ impl Slot {
                 let share = pick(rng, &[0, 1, 1 << 15, u16::MAX, any]).unwrap_or(any);
                 return Some(self.push(rng, images, next_uid, Part::Canary { share }));
             }
-            4 => (promoted(self.number, self.control), Step::Promote(self.number)),
-            _ => (rolled_back(self.number, self.control), Step::Rollback(self.number)),
+            4 => (promoted(self.number, self.control), ScriptStep::Promote(self.number)),
+            _ => (rolled_back(self.number, self.control), ScriptStep::Rollback(self.number)),
         };
         self.control = control.ok()?;
         Some(step)

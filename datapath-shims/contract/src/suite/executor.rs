@@ -1,13 +1,16 @@
 //! The interface of a shim's program runner to the suite, and the reference that the runner is held against.
 
-use crate::slots::SlotPolicies;
-use crate::{
-    Datapath, DatapathError, Event, Field, FlowId, FlowInfo, ON_ACKS, Part, ProgramUid, SlotTable,
-    apply_fields, mss_register,
-};
+use crate::command::{Field, Part};
+use crate::datapath::{Datapath, ON_ACKS};
+use crate::error::DatapathError;
+use crate::event::Event;
+use crate::fields::{apply_fields, mss_register};
+use crate::flow::FlowInfo;
+use crate::ids::{FlowId, ProgramUid};
+use crate::slots::{SlotPolicies, SlotTable};
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Hook, MAX_REGS, Program};
-use ccplane_program::vm::{Measured, Outcome, Prims, ProgramState, SendPrims};
+use ccplane_program::vm::{InvokeOutcome, PrimValues, Prims, ProgramState, SendPrims};
 
 /// The segment size that a flow starts with, bytes.
 pub(super) const START_MSS_BYTES: u32 = 1448;
@@ -15,12 +18,12 @@ pub(super) const START_MSS_BYTES: u32 = 1448;
 /// One thing that happens to a flow or to the slots that its policies are in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 // Exhaustive: an executor that passed over a step would pass a test that it does not run.
-pub enum Step {
+pub enum ScriptStep {
     /// An ACK with these primitives: what was staged is applied, then the program runs. Neither happens once a policy had
     /// no answer, until a program is staged.
     Invoke(Prims),
     /// A packet or a flow's start with these primitives, for programs of [`Hook::Send`] and [`Hook::Connect`]; else like
-    /// [`Step::Invoke`]. A script of the latter has one, as a flow has one start, and its segment size does not change.
+    /// [`ScriptStep::Invoke`]. A script of the latter has one, as a flow has one start, and its segment size does not change.
     Decide(Box<SendPrims>),
     /// Stages field updates for the next ACK.
     Update(Vec<(Field, i64)>),
@@ -50,23 +53,23 @@ pub struct Script {
     pub cwnd_bytes: i64,
     /// The segment size that it starts with, bytes.
     pub mss_bytes: u32,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
     /// The flow's name, by which canaries choose it and its noise is drawn.
     pub flow: FlowId,
     /// The slots that are defined before the programs are installed.
     pub slots: Vec<(u8, Shape)>,
-    /// The images by index, for [`Step::Push`].
+    /// The images by index, for [`ScriptStep::Push`].
     pub images: Vec<Vec<u64>>,
 }
 
 impl Script {
     /// A script without policies, on flow 1.
-    pub fn new(programs: Vec<Program>, cwnd_bytes: i64, steps: Vec<Step>) -> Script {
+    pub fn new(programs: Vec<Program>, cwnd_bytes: i64, steps: Vec<ScriptStep>) -> Script {
         let (slots, images) = Default::default();
         Script { programs, cwnd_bytes, mss_bytes: START_MSS_BYTES, steps, flow: FlowId(1), slots, images }
     }
 
-    /// Returns the image that a [`Step::Push`] names.
+    /// Returns the image that a [`ScriptStep::Push`] names.
     ///
     /// # Errors
     /// The script does not hold it.
@@ -112,7 +115,7 @@ impl Sending {
     }
 }
 
-/// The observable state of a flow after one [`Step::Invoke`] or [`Step::Decide`].
+/// The observable state of a flow after one [`ScriptStep::Invoke`] or [`ScriptStep::Decide`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Observation {
     /// The program's registers, all kinds, after volatile ones were reset.
@@ -159,7 +162,7 @@ impl PolicyObservation {
     }
 }
 
-/// The answer of an executor of [`Hook::Ack`] alone to [`Step::Decide`].
+/// The answer of an executor of [`Hook::Ack`] alone to [`ScriptStep::Decide`].
 pub const NO_PACKETS: &str = "it decides on ACKs alone";
 
 /// The reason why an executor could not run a script at all.
@@ -167,7 +170,7 @@ pub type ExecutorError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs programs the way a shim does on live flows.
 pub trait Executor {
-    /// Runs a script from a fresh flow; one observation per [`Step::Invoke`].
+    /// Runs a script from a fresh flow; one observation per [`ScriptStep::Invoke`].
     ///
     /// # Errors
     /// What kept the script from running; the suite counts it as a failure.
@@ -228,21 +231,21 @@ pub fn run_script(
     let mut seen = Vec::new();
     for step in &script.steps {
         match step {
-            Step::Update(fields) => scripted.datapath().update(script.flow, fields)?,
-            Step::SetProgram { program, fields } => {
+            ScriptStep::Update(fields) => scripted.datapath().update(script.flow, fields)?,
+            ScriptStep::SetProgram { program, fields } => {
                 scripted.datapath().set_program(script.flow, ProgramUid(*program as u32), fields)?;
             }
-            Step::Push { slot, image, part } => {
+            ScriptStep::Push { slot, image, part } => {
                 scripted.datapath().push(*slot, script.image(*image)?, *part)?;
             }
-            Step::Promote(slot) => scripted.datapath().promote(*slot)?,
-            Step::Rollback(slot) => scripted.datapath().rollback(*slot)?,
-            Step::SegmentSize { mss_bytes } => scripted.set_segment_size(*mss_bytes),
-            Step::Invoke(prims) => {
+            ScriptStep::Promote(slot) => scripted.datapath().promote(*slot)?,
+            ScriptStep::Rollback(slot) => scripted.datapath().rollback(*slot)?,
+            ScriptStep::SegmentSize { mss_bytes } => scripted.set_segment_size(*mss_bytes),
+            ScriptStep::Invoke(prims) => {
                 let state = scripted.on_ack(prims)?;
                 seen.push(with_report(script.flow, scripted, state)?);
             }
-            Step::Decide(prims) => {
+            ScriptStep::Decide(prims) => {
                 let state = scripted.on_packet(prims)?;
                 seen.push(with_report(script.flow, scripted, state)?);
             }
@@ -299,25 +302,25 @@ fn reference(script: &Script) -> Result<Vec<Observation>, DatapathError> {
 /// The machines that run a script's programs.
 trait Machines {
     /// Runs the program of this index.
-    fn invoke<M: Measured>(
+    fn invoke<M: PrimValues>(
         &mut self,
         program: (usize, &Program),
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut SlotPolicies<'_>,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome;
+    ) -> InvokeOutcome;
 }
 
 impl Machines for Reference {
-    fn invoke<M: Measured>(
+    fn invoke<M: PrimValues>(
         &mut self,
         (_, program): (usize, &Program),
         flow: &mut ProgramState,
         prims: &M,
         policies: &mut SlotPolicies<'_>,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         flow.invoke_with(program, prims, policies, report)
     }
 }
@@ -345,21 +348,21 @@ fn run(
     let mut seen = Vec::new();
     for step in &script.steps {
         match step {
-            Step::Update(more) => run.fields.extend_from_slice(more),
-            Step::SetProgram { program: index, fields: first } => {
+            ScriptStep::Update(more) => run.fields.extend_from_slice(more),
+            ScriptStep::SetProgram { program: index, fields: first } => {
                 let Some(next) = script.programs.get(*index) else { continue };
                 (run.program, run.current, run.starts) = (next, *index, true);
                 run.fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
                 run.fields.extend_from_slice(first);
             }
-            Step::Push { slot, image, part } => {
+            ScriptStep::Push { slot, image, part } => {
                 slots.push(*slot, script.images.get(*image).map_or(&[], Vec::as_slice), *part)?;
             }
-            Step::Promote(slot) => slots.promote(*slot)?,
-            Step::Rollback(slot) => slots.rollback(*slot)?,
-            Step::SegmentSize { mss_bytes: now } => run.mss_bytes = *now,
-            Step::Invoke(prims) => seen.push(run.invoke(machines, &slots, prims)),
-            Step::Decide(prims) => seen.push(run.invoke(machines, &slots, &**prims)),
+            ScriptStep::Promote(slot) => slots.promote(*slot)?,
+            ScriptStep::Rollback(slot) => slots.rollback(*slot)?,
+            ScriptStep::SegmentSize { mss_bytes: now } => run.mss_bytes = *now,
+            ScriptStep::Invoke(prims) => seen.push(run.invoke(machines, &slots, prims)),
+            ScriptStep::Decide(prims) => seen.push(run.invoke(machines, &slots, &**prims)),
         }
     }
     Ok(seen)
@@ -386,7 +389,7 @@ impl Run<'_> {
         &mut self,
         machines: &mut impl Machines,
         slots: &SlotTable,
-        prims: &impl Measured,
+        prims: &impl PrimValues,
     ) -> Observation {
         let program = self.program;
         if std::mem::take(&mut self.starts) {
@@ -507,14 +510,14 @@ mod tests {
     }
 
     impl Machines for Vec<FastVm> {
-        fn invoke<M: Measured>(
+        fn invoke<M: PrimValues>(
             &mut self,
             (index, _): (usize, &Program),
             flow: &mut ProgramState,
             prims: &M,
             policies: &mut SlotPolicies<'_>,
             report: &mut [i64; MAX_REGS],
-        ) -> Outcome {
+        ) -> InvokeOutcome {
             self[index].invoke_with(flow, prims, policies, report)
         }
     }

@@ -24,7 +24,7 @@ mod waiting;
 
 pub use executor::{
     Divergence, Executor, ExecutorError, NO_PACKETS, Observation, PolicyObservation, Reference, Script,
-    ScriptedDatapath, Sending, Step, check, reported, run_script,
+    ScriptStep, ScriptedDatapath, Sending, check, reported, run_script,
 };
 pub use operation::{AckStream, Operation};
 pub use packets::{

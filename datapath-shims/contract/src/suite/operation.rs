@@ -1,7 +1,7 @@
 //! Streams of ACKs as a live flow would see them, from what happens to the flow.
 
-use super::executor::{START_MSS_BYTES, Step};
-use crate::{Field, Part};
+use super::executor::{START_MSS_BYTES, ScriptStep};
+use crate::command::{Field, Part};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 
@@ -82,13 +82,13 @@ impl Default for AckStream {
 
 impl AckStream {
     /// The steps of a whole stream.
-    pub fn steps(operations: &[Operation]) -> Vec<Step> {
+    pub fn steps(operations: &[Operation]) -> Vec<ScriptStep> {
         let mut stream = AckStream::default();
         operations.iter().filter_map(|op| stream.step(op)).collect()
     }
 
     /// The step of one operation, if it has one.
-    pub fn step(&mut self, operation: &Operation) -> Option<Step> {
+    pub fn step(&mut self, operation: &Operation) -> Option<ScriptStep> {
         let mut prims = Prims::default();
         match operation {
             Operation::Ack { packets, rtt_us } => {
@@ -129,22 +129,22 @@ impl AckStream {
             }
             Operation::MtuChange { mss_bytes } => {
                 self.mss_bytes = i64::from(*mss_bytes);
-                return Some(Step::SegmentSize { mss_bytes: (*mss_bytes).into() });
+                return Some(ScriptStep::SegmentSize { mss_bytes: (*mss_bytes).into() });
             }
             Operation::AppLimited { pending_bytes } => {
                 self.pending_bytes = i64::from(*pending_bytes);
                 return None;
             }
-            Operation::Raw(prims) => return Some(Step::Invoke(*prims)),
-            Operation::UpdateField(fields) => return Some(Step::Update(fields.clone())),
+            Operation::Raw(prims) => return Some(ScriptStep::Invoke(*prims)),
+            Operation::UpdateField(fields) => return Some(ScriptStep::Update(fields.clone())),
             Operation::SetProgram { program, fields } => {
-                return Some(Step::SetProgram { program: *program, fields: fields.clone() });
+                return Some(ScriptStep::SetProgram { program: *program, fields: fields.clone() });
             }
             Operation::Push { slot, image, part } => {
-                return Some(Step::Push { slot: *slot, image: *image, part: *part });
+                return Some(ScriptStep::Push { slot: *slot, image: *image, part: *part });
             }
-            Operation::Promote(slot) => return Some(Step::Promote(*slot)),
-            Operation::Rollback(slot) => return Some(Step::Rollback(*slot)),
+            Operation::Promote(slot) => return Some(ScriptStep::Promote(*slot)),
+            Operation::Rollback(slot) => return Some(ScriptStep::Rollback(*slot)),
         }
         Some(self.invoke(prims))
     }
@@ -154,7 +154,7 @@ impl AckStream {
         prims.set(Prim::AckBytesAcked, packets * self.mss_bytes);
     }
 
-    fn invoke(&mut self, mut prims: Prims) -> Step {
+    fn invoke(&mut self, mut prims: Prims) -> ScriptStep {
         /// Between the ACKs of packets that a 12 Mb/s link sends.
         const ACK_SPACING_US: i64 = 1000;
         self.now_us += ACK_SPACING_US;
@@ -165,6 +165,6 @@ impl AckStream {
         prims.set(Prim::FlowBytesPending, self.pending_bytes);
         prims.set(Prim::FlowRateIncoming, delivered * (1_000_000 / ACK_SPACING_US));
         prims.set(Prim::FlowRateOutgoing, delivered * (1_000_000 / ACK_SPACING_US));
-        Step::Invoke(prims)
+        ScriptStep::Invoke(prims)
     }
 }

@@ -4,9 +4,11 @@
 
 use super::deploy::deploy;
 use super::draws::{below, chance, pick};
-use super::executor::{START_MSS_BYTES, Script, Step};
+use super::executor::{START_MSS_BYTES, Script, ScriptStep};
 use super::operation::{AckStream, Operation};
-use crate::{Field, FlowId, MSS_REGISTER};
+use crate::command::Field;
+use crate::fields::MSS_REGISTER;
+use crate::ids::FlowId;
 use ccplane_program::ir::{
     Clause, Dst, HistoryDecl, Hook, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH,
     MAX_INSTS, MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim,
@@ -160,13 +162,13 @@ pub fn script(rng: &mut impl RngCore, shape: &Shape) -> Result<Script, VerifyErr
     let mut script = Script::new(programs, cwnd_bytes, AckStream::steps(&operations));
     if shape.hook == Hook::Connect {
         // A flow starts once, with the segment size that it has: what is staged is staged before.
-        script.steps.retain(|step| !matches!(step, Step::Invoke(_) | Step::SegmentSize { .. }));
-        script.steps.push(Step::Invoke(Prims::default()));
+        script.steps.retain(|step| !matches!(step, ScriptStep::Invoke(_) | ScriptStep::SegmentSize { .. }));
+        script.steps.push(ScriptStep::Invoke(Prims::default()));
     }
     if shape.hook != Hook::Ack {
         for step in &mut script.steps {
-            if matches!(step, Step::Invoke(_)) {
-                *step = Step::Decide(Box::new(send_prims(rng, shape.hook)));
+            if matches!(step, ScriptStep::Invoke(_)) {
+                *step = ScriptStep::Decide(Box::new(send_prims(rng, shape.hook)));
             }
         }
     }
@@ -452,7 +454,7 @@ mod tests {
                 levels.insert(policy.flow.level as u32);
             }
             decided += seen.last().and_then(|o| o.policy.as_ref()).map_or(0, |p| p.flow.decisions);
-            script.steps.retain(|step| !matches!(step, Step::SegmentSize { .. }));
+            script.steps.retain(|step| !matches!(step, ScriptStep::SegmentSize { .. }));
             followed += usize::from(Reference.execute(&script).unwrap() != seen);
             windows += seen.windows(2).filter(|w| w[0].cwnd_bytes != w[1].cwnd_bytes).count();
         }

@@ -1,6 +1,8 @@
 //! Waits for events of datapaths whose flows are live.
 
-use crate::{Datapath, Event, FlowId, ProgramUid};
+use crate::datapath::Datapath;
+use crate::event::Event;
+use crate::ids::{FlowId, ProgramUid};
 use std::time::{Duration, Instant};
 
 /// Polls, with heartbeats, until `done` accepts an event; `wait` is called where there was none. Later events are left for the next

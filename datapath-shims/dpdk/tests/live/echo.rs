@@ -174,7 +174,7 @@ fn a_port_that_was_down_goes_on() -> Option<()> {
         let _server = Running::serve(&cable.b, &format!("{kind}:veth0"));
         asked_by_kernel(&cable.a, kind, "10.9.0.2:7", PATIENCE);
         ip(&cable.b, "link set veth0 down");
-        // So that a server that polls meets the port while it is down.
+        // The time that the link is down, in which a server that polls meets it so.
         std::thread::sleep(Duration::from_millis(500));
         ip(&cable.b, "link set veth0 up");
         asked_by_kernel(&cable.a, kind, "10.9.0.2:7", PATIENCE);

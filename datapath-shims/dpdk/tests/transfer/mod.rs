@@ -19,7 +19,7 @@ use ccplane_dpdk::net::Mac;
 use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
 use ccplane_emulator::netns::Namespace;
 use ccplane_engine::{EngineConfig, Handle, engine};
-use ccplane_quic::files::{Folder, PROTOCOL, Server, Step, Transfer, Writers};
+use ccplane_quic::files::{Folder, PROTOCOL, Server, Transfer, TransferStep, Writers};
 use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, Endpoint, Event, UdpWire, Wire};
@@ -302,9 +302,9 @@ impl Client<'_> {
                 let step = transfer.advance(&mut connection).map_err(|e| e.to_string())?;
                 self.shared.arrived_bytes.store(transfer.progress().done_bytes, Relaxed);
                 match step {
-                    Step::More => {}
-                    Step::Waits => break,
-                    Step::Done(done) => {
+                    TransferStep::More => {}
+                    TransferStep::Waits => break,
+                    TransferStep::Done(done) => {
                         connection.close(0, "done");
                         endpoint.turn(Duration::ZERO).map_err(|e| e.to_string())?;
                         return Ok(done.sum.0);

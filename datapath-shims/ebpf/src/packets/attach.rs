@@ -16,7 +16,7 @@ use crate::attach::load;
 use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
-use ccplane_bpf::{self as sys, AttachTo, Link, ProgType};
+use ccplane_bpf::{self as sys, AttachTo, ProgType, ProgramLink};
 use ccplane_nn_codegen::asm::Asm;
 use nix::ifaddrs::getifaddrs;
 
@@ -67,7 +67,7 @@ fn link_bytes(device: &str) -> Result<u32, EbpfError> {
 pub struct Attached {
     /// Before the rest, since the guard's work is what others may wait for.
     _guard: Option<Guard>,
-    _links: Vec<Link>,
+    _links: Vec<ProgramLink>,
     pub hooking: Hooking,
     /// The classifiers, one for each length of a link header in use.
     pub classifiers: Vec<OwnedFd>,
@@ -157,7 +157,7 @@ fn attach_clsact(devices: &[(&String, u32, &OwnedFd)]) -> Result<Guard, EbpfErro
 /// A classifier that returns at once, as the baseline of benchmarks; it goes when this is dropped.
 pub struct EmptyClassifier {
     program: OwnedFd,
-    _link: Link,
+    _link: ProgramLink,
 }
 
 impl EmptyClassifier {
@@ -188,7 +188,7 @@ impl EmptyClassifier {
 pub const ATTACH_TO_GROUP: &str = "attach to the control group";
 
 /// Attaches a program to a control group.
-pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<Link> {
+pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<ProgramLink> {
     sys::link_to(program, group.as_raw_fd() as u32, attach_type)
 }
 

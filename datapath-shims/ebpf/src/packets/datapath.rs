@@ -32,11 +32,11 @@ use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::table::{Start, Values};
 use crate::waiting::KernelEvents;
-use ccplane_bpf::{self as sys, AttachTo, Link, ProgType};
+use ccplane_bpf::{self as sys, AttachTo, ProgType, ProgramLink};
 
 /// A program that is loaded into the kernel.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct LoadedPacketProgram {
     instance: u32,
     place: Place,
 }
@@ -50,7 +50,7 @@ enum Place {
     Connect,
 }
 
-impl Instance for Loaded {
+impl Instance for LoadedPacketProgram {
     fn instance(&self) -> u32 {
         self.instance
     }
@@ -66,7 +66,7 @@ pub struct FlowSteering {
 
 /// The programs' links where sockets connect, and the program that they run.
 struct Connects {
-    links: [Link; 2],
+    links: [ProgramLink; 2],
     uid: ProgramUid,
 }
 
@@ -80,7 +80,7 @@ pub struct PacketsDatapath {
     /// The policy slots that were defined, a bit each.
     defined: u32,
     ring: Arc<Ring>,
-    programs: Programs<Loaded>,
+    programs: Programs<LoadedPacketProgram>,
     known_flows: KnownFlows,
     connects: Option<Connects>,
     output: Output,
@@ -171,9 +171,8 @@ impl PacketsDatapath {
     /// Returns an entry of the kernel's array that holds no program, and whose last one no flow runs any more.
     fn free_slot(&self) -> Result<usize, DatapathError> {
         let is_taken = |slot| {
-            let of =
-                |loaded: &Loaded| matches!(loaded.place, Place::Send { slot: taken, .. } if taken == slot);
-            self.programs.iter().any(|(_, program)| of(&program.loaded))
+            let of = |place: &Place| matches!(place, Place::Send { slot: taken, .. } if *taken == slot);
+            self.programs.iter().any(|(_, program)| of(&program.loaded.place))
         };
         let free = (0..MAX_PROGRAMS).find(|slot| !is_taken(*slot) && self.users(*slot) == 0);
         free.ok_or(DatapathError::ProgramsFull { limit: MAX_PROGRAMS })
@@ -285,7 +284,7 @@ fn attach_type(family: Family) -> u32 {
 }
 
 impl Shim for PacketsDatapath {
-    type Loaded = Loaded;
+    type Loaded = LoadedPacketProgram;
 
     ccplane_contract::program_table!(programs);
 
@@ -305,18 +304,18 @@ impl Shim for PacketsDatapath {
 
     crate::known_flows::known!();
 
-    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
+    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<LoadedPacketProgram, DatapathError> {
         let instance = self.memory.next_instance();
         let place = match program.hook() {
             // Loaded again, with its fields, when flows are to start with it.
             Hook::Connect => self.load_connect(program).map(|_| Place::Connect)?,
             _ => self.load_send(instance, program)?,
         };
-        Ok(Loaded { instance, place })
+        Ok(LoadedPacketProgram { instance, place })
     }
 
     /// Flows then start without it.
-    fn unload(&mut self, uid: ProgramUid, loaded: &Loaded) -> Result<(), DatapathError> {
+    fn unload(&mut self, uid: ProgramUid, loaded: &LoadedPacketProgram) -> Result<(), DatapathError> {
         match &loaded.place {
             Place::Send { slot, .. } => {
                 if self.first_uid() == uid.0 {
@@ -331,14 +330,18 @@ impl Shim for PacketsDatapath {
         Ok(())
     }
 
-    fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
+    fn count_users(&self, _: ProgramUid, loaded: &LoadedPacketProgram) -> usize {
         match &loaded.place {
             Place::Send { slot, .. } => self.users(*slot),
             Place::Connect => 0,
         }
     }
 
-    fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
+    fn stage(
+        &mut self,
+        flow: FlowId,
+        change: registry::Change<'_, LoadedPacketProgram>,
+    ) -> Result<(), DatapathError> {
         let registry::Change { program, starts, fields } = change;
         let Some((uid, registry::Entry { program, loaded, .. })) = program else { return Ok(()) };
         let Place::Send { slot, .. } = loaded.place else {

@@ -76,7 +76,7 @@ impl OpenPacketMaps {
         // The number of records stands in the page, which is mapped first.
         let page = os(
             "map the control page",
-            sys::Shared::new(&self.common.ctl, 0, crate::maps::page_bytes(), true),
+            sys::SharedMap::new(&self.common.ctl, 0, crate::maps::page_bytes(), true),
         )?;
         page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);
         page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);

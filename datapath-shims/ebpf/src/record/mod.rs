@@ -15,8 +15,8 @@ use crate::attach::load;
 use crate::btf::Btf;
 use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
-use crate::ring::{Record, Ring};
-use ccplane_bpf::{self as sys, AttachTo, Link, MapType, ProgType, Shared};
+use crate::ring::{Ring, RingRecord};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, ProgramLink, SharedMap};
 use layout::{ctl, event, flow};
 use programs::{Offsets, RecordMaps};
 
@@ -113,8 +113,8 @@ pub struct RecordCounts {
 /// A recording that runs; dropping it removes its programs from the kernel.
 pub struct Recorder {
     ring: Ring,
-    ctl: Shared,
-    _links: Vec<Link>,
+    ctl: SharedMap,
+    _links: Vec<ProgramLink>,
 }
 
 impl Recorder {
@@ -146,7 +146,7 @@ impl Recorder {
             let fd = load(ProgType::Tracing, program.name, &program.insns, to)?;
             links.push(os(format!("attach {}", program.name), sys::raw_tracepoint_open(&fd))?);
         }
-        let ctl = os("map the counts", Shared::new(&page, 0, page_bytes(), false))?;
+        let ctl = os("map the counts", SharedMap::new(&page, 0, page_bytes(), false))?;
         let ring = os("map the ring", Ring::new(ring, RING_BYTES, page_bytes()))?;
         Ok(Recorder { ring, ctl, _links: links })
     }
@@ -203,7 +203,7 @@ fn check(options: &RecordOptions) -> Result<(), EbpfError> {
     }
 }
 
-fn read(record: &Record<'_>) -> FlowEvent {
+fn read(record: &RingRecord<'_>) -> FlowEvent {
     const NS_PER_US: u64 = 1_000;
     let flow = record.u64(event::FLOW);
     let start_us = record.u64(event::START_NS) / NS_PER_US;
@@ -231,7 +231,7 @@ fn read(record: &Record<'_>) -> FlowEvent {
     })
 }
 
-fn address_at(record: &Record<'_>, at: u32, v6: bool) -> IpAddr {
+fn address_at(record: &RingRecord<'_>, at: u32, v6: bool) -> IpAddr {
     if !v6 {
         return Ipv4Addr::from(record.u32(at).to_ne_bytes()).into();
     }

@@ -11,7 +11,7 @@ use ccplane_nn_codegen::bpf::{self, Places, SCRATCH_BYTES, TABLES_BYTES};
 use crate::attach::load;
 use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
-use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, Shared};
+use ccplane_bpf::{self as sys, AttachTo, MapType, ProgType, SharedMap};
 
 /// Offsets in the memory: the number of runs, the image, the tables, the rows.
 const COUNT: u32 = 0;
@@ -27,7 +27,7 @@ const _: () = assert!(SCRATCH as usize + SCRATCH_BYTES <= 1 << ROW_SHIFT);
 
 /// Two programs, one that infers and one that does not, and their memory.
 pub struct InferenceBench {
-    memory: Shared,
+    memory: SharedMap,
     rows: u32,
     inputs: usize,
     network: OwnedFd,
@@ -45,7 +45,7 @@ impl InferenceBench {
             "create map ccplane_nn",
             sys::map_create(MapType::Array, "ccplane_nn", 4, bytes, 1, sys::F_MMAPABLE),
         )?;
-        let mapped = Shared::new(&map, 0, (bytes as usize).next_multiple_of(page_bytes()), true);
+        let mapped = SharedMap::new(&map, 0, (bytes as usize).next_multiple_of(page_bytes()), true);
         let memory = os("map the inference's memory", mapped)?;
         for (n, word) in bpf::tables().into_iter().enumerate() {
             memory.u64(TABLES as usize + 8 * n).store(word, Relaxed);

@@ -13,15 +13,13 @@ use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use ccplane_testing::killed::{Marked, Suite};
-use ccplane_testing::{Mishap, STALL, WATCHED, lacks};
+use ccplane_testing::{Mishap, STALL, WATCHED, lacks, wait_for_ok};
 pub use ccplane_testing::{PATIENCE, wait_until};
 
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(600);
 /// Longer than a test's thread waits for a processor.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two polls of a condition.
-const NAP: Duration = Duration::from_millis(5);
 
 /// The link between the two namespaces.
 pub enum Link {
@@ -210,19 +208,13 @@ pub fn stats(
     alive: bool,
     done: impl Fn(&FlowStats) -> bool,
 ) -> FlowStats {
-    let start = Instant::now();
-    let mut last = None;
-    while start.elapsed() < PATIENCE {
+    wait_for_ok(PATIENCE, "the flow's statistics", || {
         if alive {
             datapath.heartbeat();
         }
-        last = datapath.flows().into_iter().find(|f| f.flow == of);
-        if last.as_ref().is_some_and(&done) {
-            break;
+        match datapath.flows().into_iter().find(|f| f.flow == of) {
+            Some(stats) if done(&stats) => Ok(stats),
+            last => Err(last),
         }
-        std::thread::sleep(NAP);
-    }
-    let last = last.expect("the flow is listed");
-    assert!(done(&last), "{last:?}");
-    last
+    })
 }

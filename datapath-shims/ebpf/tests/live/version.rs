@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::{Lab, goes_on, report, wait_until};
-use ccplane_bpf::{Shared, get_pinned};
+use ccplane_bpf::{SharedMap, get_pinned};
 use ccplane_contract::{Datapath, FlowId, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, EbpfError, read_flows};
 use ccplane_runner::traffic::BulkFlow;
@@ -54,7 +54,7 @@ fn a_datapath_of_another_version_is_replaced_and_its_flows_come_along() {
     datapath.leave();
     // It is as old as it says.
     let control = get_pinned(&pins(&lab).join("ctl")).unwrap();
-    let page = Shared::new(&control, 0, PAGE_BYTES, true).unwrap();
+    let page = SharedMap::new(&control, 0, PAGE_BYTES, true).unwrap();
     page.u64(VERSION_OFFSET).store(OTHER_VERSION, Relaxed);
     let seen = read_flows(&lab.options);
     assert!(matches!(seen, Err(EbpfError::OtherVersion { found: OTHER_VERSION, .. })), "{seen:?}");

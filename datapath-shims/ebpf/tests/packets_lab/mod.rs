@@ -11,14 +11,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccplane_contract::suite::wait_for_event;
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::packets::{Marking, PacketsDatapath, PacketsOptions, cgroup_root};
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_program::ir::Program;
-use ccplane_testing::{PATIENCE, found, skipped, wait_until};
+use ccplane_testing::{PATIENCE, found, poll_within, skipped, wait_until};
 use nix::cmsg_space;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
@@ -38,7 +38,6 @@ pub const SECOND_MARK: u32 = 1;
 pub const MARK_MASK: u32 = 0xf;
 /// Receive buffer of a capture, bytes: no packet is to be missed.
 const CAPTURE_BYTES: usize = 64 << 20;
-const NAP: Duration = Duration::from_millis(2);
 /// `PACKET_HOST`: a packet that was sent to this host.
 const TO_US: u8 = 0;
 /// `PACKET_OUTGOING`: a packet that this host sends.
@@ -377,12 +376,9 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::write(self.before.join("cgroup.procs"), std::process::id().to_string());
-        let start = Instant::now();
-        while let Err(error) = fs::remove_dir(&self.path) {
-            if error.kind() != ErrorKind::ResourceBusy || start.elapsed() > PATIENCE {
-                break;
-            }
-            std::thread::sleep(NAP);
-        }
+        let _ = poll_within(PATIENCE, || match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Err(error),
+            removed_or_not => Ok(removed_or_not),
+        });
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use crate::packets_lab::{Group, Lab, LabFlow, compile, flow_between, steer, wait_for};
-use ccplane_bpf::{AttachTo, Link, ProgType, TCX_EGRESS, link_to, prog_load};
+use ccplane_bpf::{AttachTo, ProgType, ProgramLink, TCX_EGRESS, link_to, prog_load};
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
 use ccplane_emulator::multi::RECEIVER;
@@ -104,7 +104,7 @@ impl Said {
 }
 
 /// Marks packets of IPv6 that leave by the first link, until what is returned is dropped; `None` without tcx.
-fn mark_some(links: &MultiPath) -> Option<Link> {
+fn mark_some(links: &MultiPath) -> Option<ProgramLink> {
     /// Offsets in `struct __sk_buff` of the packet's first byte and its end.
     const DATA: i16 = 76;
     const DATA_END: i16 = 80;

@@ -13,7 +13,7 @@ use crate::sample::Sample;
 use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, TransportStats};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{Hook, MAX_REGS};
-use ccplane_program::vm::{Outcome, SendPrims};
+use ccplane_program::vm::{InvokeOutcome, SendPrims};
 use std::sync::Arc;
 
 /// Time between two samples of a flow that decides, microseconds.
@@ -44,7 +44,7 @@ pub(crate) struct Started {
     /// The program of its start, with its registers.
     pub(crate) ran: ProgramRunner<Loaded>,
     /// The effects of that program; `None` where there was none.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<InvokeOutcome>,
 }
 
 impl TakesChanges for PacketFlow<Loaded> {
@@ -112,7 +112,7 @@ impl PacketFlowEngine {
         &mut self,
         now_us: u64,
         prims: impl FnOnce(&PacketFlow<Loaded>) -> SendPrims,
-    ) -> (ProgramRunner<Loaded>, Option<Outcome>) {
+    ) -> (ProgramRunner<Loaded>, Option<InvokeOutcome>) {
         let core = Arc::clone(&self.core);
         let (first, is_silent) = (core.first.load(), core.is_silent(now_us));
         let first_of = |hook: Hook| first[hook as usize].as_ref().filter(|_| !is_silent);
@@ -127,7 +127,7 @@ impl PacketFlowEngine {
         self.announced = core.announce(&self.shared);
         if let (Some(first), Some(outcome)) = (connect, outcome) {
             let named = &first.program.named;
-            self.tell(outcome, named.uid, named.program.report_len(), now_us);
+            self.send_report(outcome, named.uid, named.program.report_len(), now_us);
         }
         (ran, outcome)
     }
@@ -207,7 +207,7 @@ impl PacketFlowEngine {
         packet: &Outbound,
         prims: &SendPrims,
         memory: &mut HostMemory,
-    ) -> Option<Outcome> {
+    ) -> Option<InvokeOutcome> {
         if self.mode != Mode::Program {
             return None;
         }
@@ -220,7 +220,7 @@ impl PacketFlowEngine {
         let running = running.map(|running| (running.uid(), running.program().report_len()));
         let now_us = packet.now_us();
         if let Some((uid, len)) = running {
-            self.tell(outcome, uid, len, now_us);
+            self.send_report(outcome, uid, len, now_us);
         }
         if outcome.report || outcome.native || now_us >= self.next_sample_us {
             self.sample(now_us);
@@ -247,7 +247,7 @@ impl PacketFlowEngine {
     }
 
     /// Sends a report, if the program made one.
-    fn tell(&mut self, outcome: Outcome, program: ProgramUid, len: usize, at_us: u64) {
+    fn send_report(&mut self, outcome: InvokeOutcome, program: ProgramUid, len: usize, at_us: u64) {
         if !outcome.report || !self.announced {
             return;
         }

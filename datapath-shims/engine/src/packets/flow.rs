@@ -4,7 +4,7 @@ use super::memory::{HostMemory, Past, PathSample, PathsOf, integer};
 use crate::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_contract::{Field, FlowInfo};
 use ccplane_program::ir::{Hook, MAX_PATHS, MAX_PRIORITY, MAX_REGS, Prim};
-use ccplane_program::vm::{Measured, Outcome, Policies, SendPrims};
+use ccplane_program::vm::{InvokeOutcome, Policies, PrimValues, SendPrims};
 
 /// Changes of path whose packets may still be in flight; older ones are forgotten.
 const MAX_PATH_CHANGES: usize = 16;
@@ -140,7 +140,7 @@ impl<R: Runnable> PacketFlow<R> {
         memory: &HostMemory,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Option<Outcome> {
+    ) -> Option<InvokeOutcome> {
         self.connect_by(program, |flow| flow.prims(flow.start_us, memory), policies, report).1
     }
 
@@ -151,7 +151,7 @@ impl<R: Runnable> PacketFlow<R> {
         prims: impl FnOnce(&PacketFlow<R>) -> SendPrims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> (ProgramRunner<R>, Option<Outcome>) {
+    ) -> (ProgramRunner<R>, Option<InvokeOutcome>) {
         let mut first = ProgramRunner::new(0, self.info.mss_bytes.into());
         first.begin_from(0, i64::from(self.hash) % i64::from(self.path_count));
         let outcome = program.map(|(program, fields)| {
@@ -235,7 +235,7 @@ impl<R: Runnable> PacketFlow<R> {
         prims: &SendPrims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Outcome {
+    ) -> InvokeOutcome {
         self.runner.invoke(self.mss_bytes.into(), prims, policies, report)
     }
 

@@ -1,4 +1,6 @@
 //! Bulk flows over one link, in virtual time: a queue that drops at its tail, a fixed way back, nothing reordered.
+//!
+//! The simulator's transport is built on this engine, and an error of the engine's must not appear on both sides of its tests.
 
 use super::{MS, MSS, info, manual};
 use ccplane_contract::FlowId;

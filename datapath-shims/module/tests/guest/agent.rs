@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
+use ccplane_testing::wait_for_ok;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::lab::{Bulk, Lab, counted, wait_until};
+use super::lab::{Bulk, Lab, PATIENCE, counted, wait_until};
 
 /// Agents that follow each other on the same flows.
 const RESTARTS: usize = 5;
@@ -56,17 +57,13 @@ fn listed() -> String {
 /// Waits until the agent's list has a flow with all of these.
 pub fn lists(bulk: &Bulk, what: &[&str]) {
     let local = format!("\"{}\"", bulk.local());
-    let mut last = String::new();
-    let start = std::time::Instant::now();
-    loop {
-        last = Some(listed()).filter(|line| !line.is_empty()).unwrap_or(last);
+    wait_for_ok(PATIENCE, &format!("a flow of {local} with {what:?}"), || {
+        let line = listed();
         // One object a flow.
-        if last.split("},{").any(|flow| flow.contains(&local) && what.iter().all(|w| flow.contains(w))) {
-            return;
-        }
-        assert!(start.elapsed() < super::lab::PATIENCE, "no flow of {local} with {what:?} in {last}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+        let has =
+            line.split("},{").any(|flow| flow.contains(&local) && what.iter().all(|w| flow.contains(w)));
+        if has { Ok(()) } else { Err(line) }
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
 use super::lab::{
-    Bulk, Lab, Loaded, attach, connected, counted, created, report, stats, times, unloads, wait_for,
+    Bulk, Lab, LoadedModule, attach, connected, counted, created, report, stats, times, unloads, wait_for,
     wait_until,
 };
 
@@ -151,7 +151,7 @@ fn garbage_on_the_device_changes_nothing_but_its_writer() {
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn flows_come_and_go_by_the_thousand() {
-    let _module = Loaded::with("flows=64");
+    let _module = LoadedModule::with("flows=64");
     super::lab::up();
     let mut datapath = attach();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -218,7 +218,7 @@ fn a_flow_is_updated_while_others_come_and_go() {
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn live_flows_and_agents_keep_the_module() {
-    let module = Loaded::with("");
+    let module = LoadedModule::with("");
     super::lab::up();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = connected(listener.local_addr().unwrap(), "ccplane");

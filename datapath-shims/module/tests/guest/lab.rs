@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccplane_contract::suite::{report_in, wait_for_event};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_module::{DEFAULT_DEVICE, ModuleDatapath};
-use ccplane_testing::wait_within;
+use ccplane_testing::{wait_for_ok, wait_within};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -24,7 +24,6 @@ use nix::sys::socket::{
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest wait for what must happen.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-const NAP: Duration = Duration::from_millis(5);
 /// Loses some packets by itself: TCP keeps its packets in a queue of its own machine below the queue's limit.
 const LINK: &str = "rate 20mbit delay 5ms limit 50";
 const LOSS: &str = "loss 0.05%";
@@ -49,16 +48,16 @@ pub fn unloads() -> bool {
 }
 
 /// The module, loaded with these parameters; unloaded when dropped.
-pub struct Loaded;
+pub struct LoadedModule;
 
-impl Loaded {
-    pub fn with(parameters: &str) -> Loaded {
+impl LoadedModule {
+    pub fn with(parameters: &str) -> LoadedModule {
         must(&format!("insmod ccplane.ko {parameters}"));
-        Loaded
+        LoadedModule
     }
 }
 
-impl Drop for Loaded {
+impl Drop for LoadedModule {
     fn drop(&mut self) {
         wait_until("the module unloads", unloads);
     }
@@ -67,7 +66,7 @@ impl Drop for Loaded {
 /// Two namespaces, joined by a link, under names of their own.
 pub struct Lab {
     // Dropped after the namespaces.
-    _module: Option<Loaded>,
+    _module: Option<LoadedModule>,
     number: u32,
     near: String,
     far: String,
@@ -79,11 +78,11 @@ impl Lab {
     }
 
     pub fn with(parameters: &str) -> Lab {
-        Lab::beside(Some(Loaded::with(parameters)))
+        Lab::beside(Some(LoadedModule::with(parameters)))
     }
 
     /// A lab whose module, if there is one, is its own.
-    pub fn beside(module: Option<Loaded>) -> Lab {
+    pub fn beside(module: Option<LoadedModule>) -> Lab {
         static LABS: AtomicU32 = AtomicU32::new(0);
         let n = LABS.fetch_add(1, Ordering::Relaxed);
         let (near, far) = (format!("n{n}"), format!("f{n}"));
@@ -278,17 +277,14 @@ pub fn report(datapath: &mut ModuleDatapath, of: FlowId, by: ProgramUid) -> (u32
 
 /// The flow's statistics once `done` holds of them; with heartbeats.
 pub fn stats(datapath: &mut ModuleDatapath, of: FlowId, done: impl Fn(&FlowStats) -> bool) -> FlowStats {
-    let (start, mut last) = (Instant::now(), None);
-    while start.elapsed() < PATIENCE {
+    wait_for_ok(PATIENCE, "the flow's statistics", || {
         datapath.heartbeat();
         datapath.poll(0, &mut Vec::new());
-        last = datapath.flows().into_iter().find(|f| f.flow == of).or(last);
-        if let Some(found) = last.take_if(|f| done(f)) {
-            return found;
+        match datapath.flows().into_iter().find(|f| f.flow == of) {
+            Some(stats) if done(&stats) => Ok(stats),
+            last => Err(last),
         }
-        std::thread::sleep(NAP);
-    }
-    panic!("not within {PATIENCE:?}: the flow's statistics; the last ones: {last:?}");
+    })
 }
 
 /// A line of the module's statistics.

@@ -10,7 +10,8 @@ use ccplane_module::ModuleDatapath;
 use ccplane_program::ir::Program;
 
 use super::lab::{
-    HEARTBEAT_TIMEOUT, Lab, Loaded, attach, connected, counted, created, report, stats, wait_for, wait_until,
+    HEARTBEAT_TIMEOUT, Lab, LoadedModule, attach, connected, counted, created, report, stats, wait_for,
+    wait_until,
 };
 
 const FIXED: ProgramUid = ProgramUid(1);
@@ -104,7 +105,7 @@ fn tools_show_what_a_program_decides() {
 #[ignore = "runs in a machine that has the module"]
 fn parameters_name_the_module_and_bound_its_programs() {
     const DEVICE: &str = "/dev/other";
-    let _module = Loaded::with("name=other names=asked,spare programs=2");
+    let _module = LoadedModule::with("name=other names=asked,spare programs=2");
     super::lab::up();
     assert!(!std::path::Path::new("/dev/ccplane").exists());
     let mut datapath = ModuleDatapath::open(DEVICE.as_ref(), HEARTBEAT_TIMEOUT).unwrap();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::lab::Loaded;
+use super::lab::LoadedModule;
 
 /// The link is slow: an emulated machine serves its packets in time.
 const PLAN: &str = r#"title = "The kernel module and the simulator"
@@ -42,7 +42,7 @@ fn run(plan: &str) -> (Value, Vec<Value>) {
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn a_plan_runs_on_the_module_and_simulated() {
-    let _module = Loaded::with("");
+    let _module = LoadedModule::with("");
     super::lab::up();
     let (summary, results) = run(PLAN);
     assert_eq!((&summary["done"], &summary["failed"]), (&4.into(), &0.into()), "{summary}");
@@ -93,7 +93,7 @@ fn doctor_names_the_module_where_it_is_loaded() {
     };
     let without = choice();
     assert_ne!(without["datapath"], "module", "{without}");
-    let _module = Loaded::with("");
+    let _module = LoadedModule::with("");
     let with = choice();
     assert_eq!(with["datapath"], "module", "{with}");
     assert!(with["why"].as_str().unwrap().contains("it is loaded (/dev/ccplane)"), "{with}");

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::agent::{Agent, lists};
-use super::lab::{Bulk, Lab, Loaded, counted, times, unloads, wait_until};
+use super::lab::{Bulk, Lab, LoadedModule, counted, times, unloads, wait_until};
 
 const DEVICE: &str = "/dev/ccplane-portus";
 const CCPKP: &str = "/dev/ccpkp";
@@ -114,7 +114,7 @@ fn a_stock_portus_steers_flows_over_its_device() {
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn the_two_ends_of_portus_device_hear_each_other() {
-    let _module = Loaded::with("portus=device");
+    let _module = LoadedModule::with("portus=device");
     let open = |path: &str| {
         let flags = nix::libc::O_NONBLOCK;
         OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()

@@ -4,7 +4,7 @@
 //! `CCPLANE_CASES` random programs; `make module-differential` asks for a million.
 
 use ccplane_contract::Field;
-use ccplane_contract::suite::{Executor, Reference, Script, Step, cases, conform, random};
+use ccplane_contract::suite::{Executor, Reference, Script, ScriptStep, cases, conform, random};
 use ccplane_module::user::Interpreter;
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Program, RegDecl, RegKind, Src, Type};
 use rand_chacha::ChaCha8Rng;
@@ -65,7 +65,7 @@ fn constants_without_a_cell_count_as_others_do() {
     for seed in 0..100 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let programs = vec![many_constants(&mut rng)];
-        let steps = (0..5).map(|_| Step::Invoke(random::prims(&mut rng))).collect();
+        let steps = (0..5).map(|_| ScriptStep::Invoke(random::prims(&mut rng))).collect();
         let script = Script::new(programs, 14_480, steps);
         assert_eq!(interpreter.execute(&script).unwrap(), Reference.execute(&script).unwrap(), "seed {seed}");
     }
@@ -81,8 +81,8 @@ fn only_control_registers_are_set_from_outside() {
         let program = random::program(&mut rng, &random::Shape::default()).unwrap();
         left_alone += program.regs().iter().filter(|reg| reg.kind != RegKind::Control).count();
         let fields = (0..=u8::MAX).map(Field::Reg).chain([Field::Cwnd, Field::Rate]);
-        let update = Step::Update(fields.map(|field| (field, random::number(&mut rng))).collect());
-        let steps = vec![update, Step::Invoke(random::prims(&mut rng))];
+        let update = ScriptStep::Update(fields.map(|field| (field, random::number(&mut rng))).collect());
+        let steps = vec![update, ScriptStep::Invoke(random::prims(&mut rng))];
         let script = Script::new(vec![program], 14_480, steps);
         assert_eq!(interpreter.execute(&script).unwrap(), Reference.execute(&script).unwrap(), "seed {seed}");
     }

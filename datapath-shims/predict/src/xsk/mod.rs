@@ -9,13 +9,13 @@ mod sys;
 
 pub use client::XskClient;
 
-use crate::frame::Place;
+use crate::frame::DatagramPlace;
 use crate::packet::MESSAGE_BYTES;
 use crate::service::Service;
 use crate::sockets::TURN;
-use ccplane_bpf::Link;
+use ccplane_bpf::ProgramLink;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
-use ccplane_wait::{Step, Waiter, Wake};
+use ccplane_wait::{WaitStep, Waiter, Wake};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -78,7 +78,7 @@ pub struct Xsk {
     out: usize,
     socket: OwnedFd,
     /// Dropping it takes the program off the interface.
-    _link: Link,
+    _link: ProgramLink,
 }
 
 /// The addresses of frames.
@@ -165,7 +165,7 @@ impl Xsk {
                 continue;
             }
             (now, polls) = (Instant::now(), 0);
-            if let Step::Sleep { .. } = waiter.next(nanoseconds(now - began)) {
+            if let WaitStep::Sleep { .. } = waiter.next(nanoseconds(now - began)) {
                 sys::wait(&self.socket, TURN.as_millis() as i32)?;
             }
             if now >= next_turn {
@@ -216,7 +216,7 @@ impl Xsk {
 
     fn reply(&mut self, address: u64, length: usize, service: &mut Service) -> Option<usize> {
         let frame = self.frames.get(address);
-        let place = Place::find(frame.get(..length)?, self.port)?;
+        let place = DatagramPlace::find(frame.get(..length)?, self.port)?;
         let mut reply = [0; MESSAGE_BYTES];
         let is_answered = service.handle(place.payload(frame), &mut reply);
         is_answered.then(|| place.reply(frame, &reply)).flatten()

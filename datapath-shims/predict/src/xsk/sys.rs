@@ -3,7 +3,7 @@
 //! Rings are the kernel's (Documentation/networking/af_xdp.rst): each has one producer and one consumer, whose positions only grow.
 #![allow(unsafe_code)]
 
-use ccplane_bpf::{self as bpf, AttachTo, Link, MapType, ProgType, XDP, XdpMode};
+use ccplane_bpf::{self as bpf, AttachTo, MapType, ProgType, ProgramLink, XDP, XdpMode};
 use ccplane_nn_codegen::asm::Insn;
 use std::ffi::c_void;
 use std::io;
@@ -34,7 +34,7 @@ pub fn load(program: &[Insn]) -> io::Result<OwnedFd> {
 }
 
 /// Attaches a program to an interface; dropping the link detaches it.
-pub fn attach(program: &OwnedFd, interface: u32) -> io::Result<Link> {
+pub fn attach(program: &OwnedFd, interface: u32) -> io::Result<ProgramLink> {
     bpf::link_xdp(program, interface, XdpMode::Any)
 }
 

@@ -1,6 +1,6 @@
 //! Frames answered in place, and those of clients, against etherparse.
 
-use ccplane_predict::frame::{Ends, MIN_FRAME_BYTES, Place, Template};
+use ccplane_predict::frame::{DatagramPlace, Ends, MIN_FRAME_BYTES, Template};
 use ccplane_predict::packet::MESSAGE_BYTES;
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -25,7 +25,7 @@ const FRAME_BYTES: usize = 2048;
 fn answered(reply: &[u8; MESSAGE_BYTES]) -> Vec<u8> {
     let mut frame = vec![0xff; FRAME_BYTES];
     let length = Template::new(ENDS).write(&mut frame, &[7; 80]).unwrap();
-    let place = Place::find(&frame[..length], PORT).unwrap();
+    let place = DatagramPlace::find(&frame[..length], PORT).unwrap();
     let length = place.reply(&mut frame, reply).unwrap();
     frame.truncate(length);
     frame
@@ -54,9 +54,9 @@ proptest! {
         reply: [u8; 32],
     ) {
         let mut bytes = frame(is_v6, PORT, &payload);
-        let place = Place::find(&bytes, PORT).unwrap();
+        let place = DatagramPlace::find(&bytes, PORT).unwrap();
         prop_assert_eq!(place.payload(&bytes), &payload[..]);
-        prop_assert_eq!(Place::find(&bytes, PORT + 1), None);
+        prop_assert_eq!(DatagramPlace::find(&bytes, PORT + 1), None);
         let reply: [u8; MESSAGE_BYTES] = std::array::from_fn(|n| reply[n % 32]);
         let before = bytes.len();
         match place.reply(&mut bytes, &reply) {
@@ -95,7 +95,7 @@ proptest! {
         let mut bytes = vec![0xff; FRAME_BYTES];
         let length = Template::new(ENDS).write(&mut bytes, &payload).unwrap();
         bytes.truncate(length);
-        let place = Place::find(&bytes, PORT).unwrap();
+        let place = DatagramPlace::find(&bytes, PORT).unwrap();
         prop_assert_eq!(place.payload(&bytes), &payload[..]);
         prop_assert!(length >= MIN_FRAME_BYTES && bytes[42 + payload.len()..].iter().all(|byte| *byte == 0));
         let parsed = SlicedPacket::from_ethernet(&bytes).unwrap();
@@ -123,7 +123,7 @@ proptest! {
         }
         for mut frame in [bytes, mangled] {
             Template::new(ENDS).read(&frame);
-            if let Some(place) = Place::find(&frame, PORT) {
+            if let Some(place) = DatagramPlace::find(&frame, PORT) {
                 prop_assert!(place.payload(&frame).len() <= frame.len());
                 place.reply(&mut frame, &[1; MESSAGE_BYTES]);
             }
@@ -134,11 +134,11 @@ proptest! {
 #[test]
 fn fragments_options_and_other_protocols_are_not_ours() {
     let good = frame(false, PORT, &[7; 80]);
-    assert!(Place::find(&good, PORT).is_some());
+    assert!(DatagramPlace::find(&good, PORT).is_some());
     let with = |at: usize, value: u8| {
         let mut other = good.clone();
         other[at] = value;
-        Place::find(&other, PORT)
+        DatagramPlace::find(&other, PORT)
     };
     assert_eq!(with(14, 0x46), None, "options");
     assert_eq!(with(20, 0x20), None, "more fragments");
@@ -148,9 +148,9 @@ fn fragments_options_and_other_protocols_are_not_ours() {
     assert_eq!(with(17, 200), None, "longer than the frame");
     assert_eq!(with(39, 1), None, "UDP's length is another than IP's");
     for length in 0..good.len() {
-        assert_eq!(Place::find(&good[..length], PORT), None, "cut off at {length}");
+        assert_eq!(DatagramPlace::find(&good[..length], PORT), None, "cut off at {length}");
     }
-    assert!(Place::find(&[good, vec![0; 9]].concat(), PORT).is_some(), "padding of the link");
+    assert!(DatagramPlace::find(&[good, vec![0; 9]].concat(), PORT).is_some(), "padding of the link");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use crate::support::{ask, inputs, request, server};
 use ccplane_predict::data::Images;
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
-use ccplane_predict::{Ending, Refusal, Server, State};
+use ccplane_predict::{Ending, Refusal, Server, ServerState};
 use ccplane_testing::fuzz::{Fuzz, shape};
 
 const TURNS: [usize; 3] = [0, 1, 0];
@@ -70,7 +70,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
     let mut server = server(&TURNS);
     for n in 0..20 {
         let reply = ask(&mut server, 0, &inputs(1), n << 27);
-        crate::support::tell(&mut server, &reply.feedback(1));
+        crate::support::give_feedback(&mut server, &reply.feedback(1));
     }
     let whole = server.state(Ending::NotYet).encode();
     let seed = whole[..whole.len() - 4].to_vec();
@@ -78,7 +78,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
     target.run(|content| {
         // Past the checksum, as whoever can write the file can get.
         let file = [content, &crc32c::crc32c(content).to_le_bytes()[..]].concat();
-        match State::parse(&file) {
+        match ServerState::parse(&file) {
             Ok(state) => {
                 assert_eq!(state.encode(), file, "canonical");
                 u64::from(state.session.is_some())
@@ -91,7 +91,7 @@ fn a_state_that_is_read_is_written_as_the_same() {
 #[test]
 fn no_content_of_a_file_panics_its_reader() {
     bolero::check!().for_each(|content| {
-        let _ = State::parse(content);
+        let _ = ServerState::parse(content);
         let _ = Images::parse(content, content);
         if let Some((images, labels)) = content.split_at_checked(content.len() / 2) {
             let _ = Images::parse(images, labels);

@@ -3,7 +3,7 @@
 use crate::support::{assert_flood_counted, converse, flood, inputs, portfolio, request, server};
 use ccplane_predict::load::{self, Load, Pace};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, Reply};
-use ccplane_predict::{Choice, Key, Notice, Server, ServerCounters, Service, State, sockets, uring};
+use ccplane_predict::{Choice, Key, Notice, Server, ServerCounters, ServerState, Service, sockets, uring};
 use ccplane_testing::{PATIENCE, skipped, wait_for};
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -127,7 +127,7 @@ fn predictors_are_pushed_to_a_running_server_and_weights_are_handed_out() {
             let received = || remote.notice(Duration::from_millis(10));
             wait_for("weights are handed out", || match received() {
                 Some(Notice::Learned { state, counters }) => {
-                    let state = State::parse(&state).unwrap();
+                    let state = ServerState::parse(&state).unwrap();
                     assert!(state.session.is_none() && counters.right > 0);
                     Some(())
                 }
@@ -162,9 +162,9 @@ fn loads_count_what_comes_back() {
     for datapath in DATAPATHS {
         for pace in [Pace::OneOutstanding, Pace::OpenLoop(2_000.0)] {
             let load = Load { slot: 1, pace, time: Duration::from_millis(300), feedback: true, spins: false };
-            let (mut outcome, mut all_sent) = (load::Outcome::default(), Vec::new());
+            let (mut outcome, mut all_sent) = (load::LoadOutcome::default(), Vec::new());
             let ended = beside(datapath, server(), "127.0.0.1:0", |client, _| {
-                let mut ended = |so_far: &load::Outcome| all_sent.push((so_far.sent, so_far.answered));
+                let mut ended = |so_far: &load::LoadOutcome| all_sent.push((so_far.sent, so_far.answered));
                 outcome = load::run_then(client, &digits, &load, &mut ended).unwrap();
             });
             let Some((_, counters)) = ended else { continue };

@@ -1,10 +1,10 @@
 //! The server against textbook bandits fed by hand, and against everything that strangers may send.
 
-use crate::support::{CLASSES, INPUTS, ask, below, inputs, portfolio, request, rng, server, tell};
+use crate::support::{CLASSES, INPUTS, ask, below, give_feedback, inputs, portfolio, request, rng, server};
 use ccplane_bandit::integer::Weights;
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
 use ccplane_predict::{
-    Choice, Ending, Key, Portfolio, Refusal, Server, ServerCounters, ServerError, State, Token, WINDOW,
+    Choice, Ending, Key, Portfolio, Refusal, Server, ServerCounters, ServerError, ServerState, Token, WINDOW,
 };
 use rand_core::RngCore;
 
@@ -44,7 +44,7 @@ fn answers_and_weights_are_those_of_a_bandit_fed_by_hand() {
             assert_eq!((usize::from(reply.class), token(&reply)), (class, expected));
             // Predictors of turn 0 are right three times in four, those of turn 1 else.
             let truth = (largest + usize::from(sequence.is_multiple_of(4))) % INPUTS;
-            tell(&mut server, &reply.feedback(truth as u8));
+            give_feedback(&mut server, &reply.feedback(truth as u8));
             if class == truth {
                 right += 1;
                 by_hand.reward(agreed, probability);
@@ -113,7 +113,7 @@ fn what_is_malformed_is_counted_and_dropped() {
     let mut untrue = feedback;
     untrue[offset::ARGUMENT] = CLASSES as u8;
     refused(&mut server, &untrue, Refusal::Truth);
-    tell(&mut server, &feedback);
+    give_feedback(&mut server, &feedback);
     assert_eq!(server.counters().right, 1, "what was refused has not used the token up");
 }
 
@@ -141,7 +141,7 @@ fn tokens_that_are_forged_or_used_change_nothing() {
         strange[16..].copy_from_slice(&Token { sequence, ..content }.seal(&Key([9; 16])));
         refused(&mut server, &strange, reason);
     }
-    tell(&mut server, &feedback);
+    give_feedback(&mut server, &feedback);
     assert_eq!(*server.counters(), ServerCounters { right: 1, ..*server.counters() });
     for _ in 0..3 {
         refused(&mut server, &feedback, Refusal::Repeated);
@@ -161,7 +161,7 @@ fn feedback_may_be_late_by_a_window_and_no_more() {
     }
     refused(&mut server, &first.feedback(0), Refusal::Late);
     let before = server.slots()[0].weights;
-    tell(&mut server, &second.feedback(second.class));
+    give_feedback(&mut server, &second.feedback(second.class));
     assert_ne!(server.slots()[0].weights, before, "{WINDOW} requests late");
 }
 
@@ -175,14 +175,14 @@ fn late_repeated_and_forged_feedback_does_not_steer() {
         let mut due: Vec<Vec<[u8; MESSAGE_BYTES]>> = vec![Vec::new(); REQUESTS + LATEST + 1];
         for now in 0..REQUESTS + LATEST {
             for feedback in std::mem::take(&mut due[now]) {
-                tell(&mut server, &feedback);
+                give_feedback(&mut server, &feedback);
                 if below(&mut random, 4) == 0 {
-                    tell(&mut server, &feedback);
+                    give_feedback(&mut server, &feedback);
                     // Whoever wants predictor 0 to win says so of every token that it can make up.
                     let content = Token { agreed: 1, arm: 0, probability: 1 << 20, ..opened(&feedback) };
                     let mut forged = feedback;
                     forged[16..].copy_from_slice(&content.seal(&Key([1; 16])));
-                    tell(&mut server, &forged);
+                    give_feedback(&mut server, &forged);
                 }
             }
             if now < REQUESTS {
@@ -219,7 +219,7 @@ fn new_predictors_answer_at_once_and_keep_the_weights_of_their_names() {
     let mut random = rng(5);
     for _ in 0..2_000 {
         let reply = ask(&mut server, 0, &inputs(2), random.next_u32());
-        tell(&mut server, &reply.feedback(2));
+        give_feedback(&mut server, &reply.feedback(2));
     }
     let before = server.slots()[0].weights;
     let old = ask(&mut server, 0, &inputs(2), 0);
@@ -244,19 +244,19 @@ fn weights_outlive_the_server_and_tokens_an_orderly_end() {
     let mut random = rng(6);
     for _ in 0..500 {
         let reply = ask(&mut server, 0, &inputs(1), random.next_u32());
-        tell(&mut server, &reply.feedback(1));
+        give_feedback(&mut server, &reply.feedback(1));
     }
     let (open, used) = (ask(&mut server, 0, &inputs(1), 0), ask(&mut server, 0, &inputs(1), 0));
-    tell(&mut server, &used.feedback(1));
-    let again = |state: &State, turns: &[usize]| {
-        let state = State::parse(&state.encode()).unwrap();
+    give_feedback(&mut server, &used.feedback(1));
+    let again = |state: &ServerState, turns: &[usize]| {
+        let state = ServerState::parse(&state.encode()).unwrap();
         Server::new(portfolio(turns), &Choice::DEFAULT, Key([3; 16]), Some(&state)).unwrap()
     };
     let in_order = server.state(Ending::InOrder);
     let mut ended = again(&in_order, &TURNS);
     assert_eq!((ended.slots(), ended.window(), ended.epoch()), (server.slots(), server.window(), 1));
     refused(&mut ended, &used.feedback(1), Refusal::Repeated);
-    tell(&mut ended, &open.feedback(1));
+    give_feedback(&mut ended, &open.feedback(1));
     assert_eq!(ended.counters().right + ended.counters().wrong, 1);
     // Killed: tokens may have been used after the state was kept, so none is good.
     let mut killed = again(&server.state(Ending::NotYet), &TURNS);

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
 use ccplane_bandit::integer::{MAX_ARMS, Weights};
-use ccplane_bpf::{self as bpf, AttachTo, F_MMAPABLE, Link, MapType, ProgType, Shared, XDP, XdpMode, XdpRun};
+use ccplane_bpf::{
+    self as bpf, AttachTo, F_MMAPABLE, MapType, ProgType, ProgramLink, SharedMap, XDP, XdpMode, XdpRun,
+};
 use ccplane_infer::Shape;
 use ccplane_infer::image::{CLIP_LIMIT, u32_at};
 use ccplane_nn_codegen::asm::{Asm, Insn};
 use ccplane_nn_codegen::bpf::{ByteTable, fold, tables};
 use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
-use ccplane_predict::{Choice, Key, MAX_SLOTS, Portfolio, Server, ServerError, State, WINDOW};
+use ccplane_predict::{Choice, Key, MAX_SLOTS, Portfolio, Server, ServerError, ServerState, WINDOW};
 use ccplane_snapshot::{DeployOptions, Snapshot};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -48,9 +50,9 @@ pub struct Options {
 
 /// A loaded server. Dropping it, and what [`XdpServer::attach`] returned, removes everything from the kernel.
 pub struct XdpServer {
-    services: Shared,
-    blocks: Shared,
-    networks: Shared,
+    services: SharedMap,
+    blocks: SharedMap,
+    networks: SharedMap,
     program: OwnedFd,
     emitted: Program,
     /// Waits for updates that have begun.
@@ -71,7 +73,7 @@ pub struct XdpServer {
 /// A program at a device, which it leaves when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Attachment {
-    _link: Link,
+    _link: ProgramLink,
 }
 
 impl XdpServer {
@@ -82,7 +84,7 @@ impl XdpServer {
     pub fn load(
         options: &Options,
         portfolio: &Arc<Portfolio>,
-        kept: Option<&State>,
+        kept: Option<&ServerState>,
     ) -> Result<XdpServer, XdpError> {
         let processors = sysconf(SysconfVar::_NPROCESSORS_CONF).ok().flatten().unwrap_or(1) as usize;
         within("addresses", options.target.addresses.len(), 0, MAX_ADDRESSES)?;
@@ -145,7 +147,7 @@ impl XdpServer {
         Ok(f64::from(os("run networks", bpf::time_xdp(&program, &packet, runs))?))
     }
 
-    fn fill(&mut self, key: Key, kept: Option<&State>) -> Result<(), XdpError> {
+    fn fill(&mut self, key: Key, kept: Option<&ServerState>) -> Result<(), XdpError> {
         let images = images(&self.portfolio);
         store(&self.networks, self.places.tables, &tables());
         let first = images.first().map(Vec::as_slice).unwrap_or_default();
@@ -164,8 +166,8 @@ impl XdpServer {
     }
 
     /// Makes a server in user space that goes on from a state, but not from its tokens.
-    fn reference(&self, portfolio: Arc<Portfolio>, kept: Option<State>) -> Result<Server, ServerError> {
-        let kept = kept.map(|state| State { session: None, ..state });
+    fn reference(&self, portfolio: Arc<Portfolio>, kept: Option<ServerState>) -> Result<Server, ServerError> {
+        let kept = kept.map(|state| ServerState { session: None, ..state });
         // Its key is never used.
         Server::new(portfolio, &self.choices, Key([0; 16]), kept.as_ref())
     }
@@ -308,9 +310,9 @@ impl XdpServer {
     }
 
     /// All that a later server goes on from: weights, but no tokens.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         let slot = |(n, choice): (usize, &Choice)| (*choice, self.kept(n));
-        State {
+        ServerState {
             epoch: self.epoch(),
             predictors: self.portfolio.predictors().iter().map(|p| (p.name().to_owned(), p.hash())).collect(),
             slots: self.choices.iter().enumerate().map(slot).collect(),
@@ -408,16 +410,16 @@ fn load(name: &'static str, insns: &[Insn]) -> Result<OwnedFd, XdpError> {
 }
 
 /// Makes an array of one value, and maps it.
-fn array(name: &str, bytes: usize) -> Result<(OwnedFd, Shared), XdpError> {
+fn array(name: &str, bytes: usize) -> Result<(OwnedFd, SharedMap), XdpError> {
     let map = os(
         format!("create map {name}"),
         bpf::map_create(MapType::Array, name, 4, bytes as u32, 1, F_MMAPABLE),
     )?;
-    let shared = os(format!("map {name}"), Shared::new(&map, 0, bytes, true))?;
+    let shared = os(format!("map {name}"), SharedMap::new(&map, 0, bytes, true))?;
     Ok((map, shared))
 }
 
-fn store(memory: &Shared, at: usize, words: &[u64]) {
+fn store(memory: &SharedMap, at: usize, words: &[u64]) {
     for (n, word) in words.iter().enumerate() {
         memory.u64(at + 8 * n).store(*word, Relaxed);
     }

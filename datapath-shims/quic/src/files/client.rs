@@ -10,11 +10,11 @@ use std::io;
 /// A file transfer. [`advance`](Transfer::advance) it whenever an event of its connection arrives.
 pub struct Transfer {
     stream: StreamId,
-    state: State,
+    state: ClientState,
     total_bytes: Option<u64>,
 }
 
-enum State {
+enum ClientState {
     Asking {
         request: Bytes,
         sink: Box<dyn io::Write + Send>,
@@ -47,7 +47,7 @@ pub struct Progress {
 
 /// The next step of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum TransferStep {
     /// The transfer waits for an event of the connection.
     Waits,
     /// More can be done at once.
@@ -76,7 +76,7 @@ impl Transfer {
         sink: impl io::Write + Send + 'static,
     ) -> Result<Transfer, FilesError> {
         let request = line(format!("get {name}"))?.into();
-        let state = State::Asking { request, sink: Box::new(sink) };
+        let state = ClientState::Asking { request, sink: Box::new(sink) };
         Ok(Transfer { stream: open(connection)?, state, total_bytes: None })
     }
 
@@ -96,17 +96,17 @@ impl Transfer {
             Some(proof) => format!("put-with {proof} {length_bytes} {name}"),
             None => format!("put {length_bytes} {name}"),
         })?;
-        let state = State::Sending(Outgoing::new(request, Box::new(source), length_bytes));
+        let state = ClientState::Sending(Outgoing::new(request, Box::new(source), length_bytes));
         Ok(Transfer { stream: open(connection)?, state, total_bytes: Some(length_bytes) })
     }
 
     /// Returns the amount of content that was moved.
     pub fn progress(&self) -> Progress {
         let left_bytes = match &self.state {
-            State::Asking { .. } | State::Promised { .. } => self.total_bytes.unwrap_or(0),
-            State::Receiving { content, .. } => content.left_bytes(),
-            State::Sending(content) => content.left_bytes(),
-            State::Answer { .. } | State::Ended => 0,
+            ClientState::Asking { .. } | ClientState::Promised { .. } => self.total_bytes.unwrap_or(0),
+            ClientState::Receiving { content, .. } => content.left_bytes(),
+            ClientState::Sending(content) => content.left_bytes(),
+            ClientState::Answer { .. } | ClientState::Ended => 0,
         };
         let total_bytes = self.total_bytes;
         Progress { done_bytes: total_bytes.unwrap_or(0).saturating_sub(left_bytes), total_bytes }
@@ -116,9 +116,9 @@ impl Transfer {
     ///
     /// # Errors
     /// It failed, and is over.
-    pub fn advance(&mut self, connection: &mut Connection<'_>) -> Result<Step, FilesError> {
+    pub fn advance(&mut self, connection: &mut Connection<'_>) -> Result<TransferStep, FilesError> {
         loop {
-            let state = std::mem::replace(&mut self.state, State::Ended);
+            let state = std::mem::replace(&mut self.state, ClientState::Ended);
             let (next, step) = self.step(state, connection)?;
             self.state = next;
             if let Some(step) = step {
@@ -130,57 +130,59 @@ impl Transfer {
     /// Computes the next state, and the step for the caller, if there is one.
     fn step(
         &mut self,
-        state: State,
+        state: ClientState,
         connection: &mut Connection<'_>,
-    ) -> Result<(State, Option<Step>), FilesError> {
+    ) -> Result<(ClientState, Option<TransferStep>), FilesError> {
         let stream = self.stream;
-        let told = |moved: Moved| if moved == Moved::Some { Step::More } else { Step::Waits };
+        let told = |moved: Moved| if moved == Moved::Some { TransferStep::More } else { TransferStep::Waits };
         Ok(match state {
-            State::Asking { mut request, sink } => {
+            ClientState::Asking { mut request, sink } => {
                 connection.write_bytes(stream, &mut request)?;
                 if !request.is_empty() {
-                    return Ok((State::Asking { request, sink }, Some(Step::Waits)));
+                    return Ok((ClientState::Asking { request, sink }, Some(TransferStep::Waits)));
                 }
                 connection.finish(stream)?;
-                (State::Promised { line: LineReader::default(), sink }, None)
+                (ClientState::Promised { line: LineReader::default(), sink }, None)
             }
-            State::Promised { mut line, sink } => match line.read(connection, stream)? {
-                None => (State::Promised { line, sink }, Some(Step::Waits)),
+            ClientState::Promised { mut line, sink } => match line.read(connection, stream)? {
+                None => (ClientState::Promised { line, sink }, Some(TransferStep::Waits)),
                 Some((line, first)) => {
                     let length = answer(&line)?;
                     let length_bytes = length
                         .and_then(|length| length.parse().ok())
                         .ok_or(FilesError::Protocol { what: "it said no length" })?;
                     self.total_bytes = Some(length_bytes);
-                    (State::Receiving { content: Incoming::new(length_bytes, first), sink }, None)
+                    (ClientState::Receiving { content: Incoming::new(length_bytes, first), sink }, None)
                 }
             },
-            State::Receiving { mut content, mut sink } => {
+            ClientState::Receiving { mut content, mut sink } => {
                 match content.receive(connection, stream, &mut sink).map_err(unreadable)? {
                     Moved::All(sum) => {
                         sink.flush().map_err(FilesError::Write)?;
-                        (State::Ended, Some(Step::Done(self.done(sum))))
+                        (ClientState::Ended, Some(TransferStep::Done(self.done(sum))))
                     }
-                    moved => (State::Receiving { content, sink }, Some(told(moved))),
+                    moved => (ClientState::Receiving { content, sink }, Some(told(moved))),
                 }
             }
-            State::Sending(mut content) => match content.send(connection, stream) {
-                Ok(Moved::All(sum)) => (State::Answer { line: LineReader::default(), sum: Some(sum) }, None),
-                Ok(moved) => (State::Sending(content), Some(told(moved))),
+            ClientState::Sending(mut content) => match content.send(connection, stream) {
+                Ok(Moved::All(sum)) => {
+                    (ClientState::Answer { line: LineReader::default(), sum: Some(sum) }, None)
+                }
+                Ok(moved) => (ClientState::Sending(content), Some(told(moved))),
                 // The answer has the reason.
                 Err(FilesError::Stream(StreamError::Stopped { .. })) => {
-                    (State::Answer { line: LineReader::default(), sum: None }, None)
+                    (ClientState::Answer { line: LineReader::default(), sum: None }, None)
                 }
                 Err(e) => return Err(e),
             },
-            State::Answer { mut line, sum } => match line.read(connection, stream)? {
-                None => (State::Answer { line, sum }, Some(Step::Waits)),
+            ClientState::Answer { mut line, sum } => match line.read(connection, stream)? {
+                None => (ClientState::Answer { line, sum }, Some(TransferStep::Waits)),
                 Some((line, _)) => match (answer(&line)?, sum) {
-                    (None, Some(sum)) => (State::Ended, Some(Step::Done(self.done(sum)))),
+                    (None, Some(sum)) => (ClientState::Ended, Some(TransferStep::Done(self.done(sum)))),
                     _ => return Err(FilesError::Protocol { what: "it took a file that it has not got" }),
                 },
             },
-            State::Ended => return Err(FilesError::Stream(StreamError::Closed)),
+            ClientState::Ended => return Err(FilesError::Stream(StreamError::Closed)),
         })
     }
 

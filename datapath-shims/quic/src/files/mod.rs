@@ -26,7 +26,7 @@ mod tree;
 mod writers;
 
 pub use body::Sha256Sum;
-pub use client::{Done, Progress, Step, Transfer};
+pub use client::{Done, Progress, Transfer, TransferStep};
 pub use folder::{Folder, PutFile, Quota};
 pub use newfile::NewFile;
 pub use refusal::Refused;

@@ -49,13 +49,13 @@ enum Advanced {
 }
 
 struct Serving {
-    state: State,
+    state: ServingState,
     request: String,
     bytes: u64,
     queued: bool,
 }
 
-enum State {
+enum ServingState {
     Asked(LineReader),
     Sending(Outgoing),
     Receiving(Incoming, PutFile),
@@ -105,7 +105,7 @@ impl Server {
             Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
                 let Some(mut connection) = endpoint.connection(id) else { return };
                 while let Some(stream) = connection.accept(Dir::Bi) {
-                    let state = State::Asked(LineReader::default());
+                    let state = ServingState::Asked(LineReader::default());
                     let serving = Serving { state, request: String::new(), bytes: 0, queued: false };
                     self.transfers.insert((id, stream), serving);
                     self.wake((id, stream));
@@ -195,9 +195,9 @@ impl Server {
             // A client that has gone is told nothing.
             let Some(mut connection) = endpoint.connection(key.0) else { continue };
             let Some(serving) = self.transfers.get_mut(&key) else { continue };
-            if let State::Keeping(sum) = serving.state {
+            if let ServingState::Keeping(sum) = serving.state {
                 serving.state = match kept {
-                    Ok(()) => State::Answering("ok\n".into(), Ok(sum)),
+                    Ok(()) => ServingState::Answering("ok\n".into(), Ok(sum)),
                     Err(refused) => refuse(&mut connection, key.1, refused),
                 };
                 self.wake(key);
@@ -221,32 +221,32 @@ impl Serving {
         stream: StreamId,
     ) -> Result<Advanced, FilesError> {
         loop {
-            match std::mem::replace(&mut self.state, State::Over) {
-                State::Asked(mut line) => match line.read(connection, stream)? {
-                    None => return Ok(self.blocked(State::Asked(line), Moved::Blocked)),
+            match std::mem::replace(&mut self.state, ServingState::Over) {
+                ServingState::Asked(mut line) => match line.read(connection, stream)? {
+                    None => return Ok(self.blocked(ServingState::Asked(line), Moved::Blocked)),
                     Some((line, first)) => {
                         self.state = match self.begin(folder, writers, connection, &line, first) {
                             Ok(state) => state,
                             Err(refused) => refuse(connection, stream, refused),
                         };
-                        if matches!(self.state, State::Sending(_)) {
+                        if matches!(self.state, ServingState::Sending(_)) {
                             // The client wants nothing more; if all was sent, there is nothing to stop.
                             let _ = connection.stop(stream, FAILED);
                         }
                         self.request = line;
                     }
                 },
-                State::Sending(mut content) => match content.send(connection, stream)? {
+                ServingState::Sending(mut content) => match content.send(connection, stream)? {
                     Moved::All(sum) => return Ok(Advanced::Over(Ok(sum))),
-                    moved => return Ok(self.blocked(State::Sending(content), moved)),
+                    moved => return Ok(self.blocked(ServingState::Sending(content), moved)),
                 },
-                State::Receiving(mut content, mut file) => {
+                ServingState::Receiving(mut content, mut file) => {
                     match content.receive(connection, stream, &mut file) {
                         Ok(Moved::All(sum)) => {
-                            self.state = State::Keeping(sum);
+                            self.state = ServingState::Keeping(sum);
                             return Ok(Advanced::Whole(file));
                         }
-                        Ok(moved) => return Ok(self.blocked(State::Receiving(content, file), moved)),
+                        Ok(moved) => return Ok(self.blocked(ServingState::Receiving(content, file), moved)),
                         // The client is told: its disk has room, ours has not.
                         Err(FilesError::Write(e)) => {
                             drop(file);
@@ -255,23 +255,25 @@ impl Serving {
                         Err(e) => return Err(e),
                     }
                 }
-                State::Keeping(sum) => return Ok(self.blocked(State::Keeping(sum), Moved::Blocked)),
-                State::Answering(mut answer, outcome) => {
+                ServingState::Keeping(sum) => {
+                    return Ok(self.blocked(ServingState::Keeping(sum), Moved::Blocked));
+                }
+                ServingState::Answering(mut answer, outcome) => {
                     connection.write_bytes(stream, &mut answer)?;
                     if !answer.is_empty() {
-                        return Ok(self.blocked(State::Answering(answer, outcome), Moved::Blocked));
+                        return Ok(self.blocked(ServingState::Answering(answer, outcome), Moved::Blocked));
                     }
                     connection.finish(stream)?;
                     return Ok(Advanced::Over(outcome));
                 }
-                State::Over => {
+                ServingState::Over => {
                     return Ok(Advanced::Over(Err(FilesError::Protocol { what: "it asked twice" })));
                 }
             }
         }
     }
 
-    fn blocked(&mut self, state: State, moved: Moved) -> Advanced {
+    fn blocked(&mut self, state: ServingState, moved: Moved) -> Advanced {
         self.state = state;
         Advanced::On(moved)
     }
@@ -283,12 +285,12 @@ impl Serving {
         connection: &Connection<'_>,
         line: &str,
         first: Bytes,
-    ) -> Result<State, Refused> {
+    ) -> Result<ServingState, Refused> {
         match parse(line).ok_or(Refused::Request)? {
             Request::Get { name } => {
                 let (file, length_bytes) = folder.read(name)?;
                 self.bytes = length_bytes;
-                Ok(State::Sending(Outgoing::new(
+                Ok(ServingState::Sending(Outgoing::new(
                     format!("ok {length_bytes}\n"),
                     Box::new(file),
                     length_bytes,
@@ -300,18 +302,18 @@ impl Serving {
                     writers.admit(connection, proof.as_ref())?;
                 }
                 let file = folder.create(name, length_bytes)?;
-                Ok(State::Receiving(Incoming::new(length_bytes, first), file))
+                Ok(ServingState::Receiving(Incoming::new(length_bytes, first), file))
             }
         }
     }
 }
 
 /// Refuses a request: the client is told why, and need not send on.
-fn refuse(connection: &mut Connection<'_>, stream: StreamId, refused: Refused) -> State {
+fn refuse(connection: &mut Connection<'_>, stream: StreamId, refused: Refused) -> ServingState {
     let reason = refused.to_string();
     // If the client has sent all, there is nothing to stop.
     let _ = connection.stop(stream, FAILED);
-    State::Answering(format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
+    ServingState::Answering(format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use ccplane_algs::all;
 use ccplane_contract::Datapath;
 use ccplane_core::{Catalog, Config as CoreConfig, Core, DatapathId, Rules, drive};
 use ccplane_engine::{Engine, EngineConfig, Handle, engine, engine_with_clock};
-use ccplane_quic::files::{Done, FilesError, Folder, PROTOCOL, Server, Step, Transfer, Writers};
+use ccplane_quic::files::{Done, FilesError, Folder, PROTOCOL, Server, Transfer, TransferStep, Writers};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, ConnectionError, ConnectionId, Endpoint, Event, UdpWire, Wire};
 use rand_chacha::ChaCha8Rng;
@@ -176,9 +176,9 @@ impl Fetch {
             return false;
         };
         match transfer.advance(&mut connection) {
-            Ok(Step::More) => true,
-            Ok(Step::Waits) => false,
-            Ok(Step::Done(done)) => {
+            Ok(TransferStep::More) => true,
+            Ok(TransferStep::Waits) => false,
+            Ok(TransferStep::Done(done)) => {
                 connection.close(0, "done");
                 self.ended = Some(Ended::Done(done));
                 false

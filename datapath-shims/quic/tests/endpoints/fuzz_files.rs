@@ -4,7 +4,7 @@
 //! lengths are wrong at times, and clients reset, stop or leave.
 
 use crate::common::{Link, MemoryWire, Net, SERVER};
-use ccplane_quic::files::{Folder, PROTOCOL, Quota, Server, Step, Token, Transfer, Writers};
+use ccplane_quic::files::{Folder, PROTOCOL, Quota, Server, Token, Transfer, TransferStep, Writers};
 use ccplane_quic::quinn_proto::congestion::NewRenoConfig;
 use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
@@ -188,7 +188,7 @@ impl<'a> Scene<'a> {
             }
             if let Some(honest) = &mut self.honest {
                 match honest.advance(&mut connection) {
-                    Ok(Step::Done(_)) => {
+                    Ok(TransferStep::Done(_)) => {
                         self.put.push(("honest".to_owned(), HONEST.to_vec()));
                         self.honest = None;
                     }

@@ -8,7 +8,7 @@ use ccplane_engine::packets::{HostMemory, Outbound, PacketFlow};
 use ccplane_engine::runner::{Runnable, Staged};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{Hook, MAX_REGS};
-use ccplane_program::vm::{Measured, SendPrims};
+use ccplane_program::vm::{PrimValues, SendPrims};
 
 /// The effects of a program's run, besides priority and path.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

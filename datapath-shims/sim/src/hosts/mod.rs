@@ -158,7 +158,7 @@ impl SimHosts {
             flow.announced = true;
             self.announced += 1;
             let event = Event::Created { flow: flow.id, info: flow.packets.info().clone() };
-            self.tell_at(now_ns, event);
+            self.send_event_at(now_ns, event);
             if let Some((uid, decided)) = report {
                 self.report(index, uid, decided);
             }
@@ -244,7 +244,7 @@ impl SimHosts {
         flow.packets.end(&mut self.memory);
         if flow.announced {
             self.announced -= 1;
-            self.tell_at(now_ns, Event::Closed { flow: flow.id });
+            self.send_event_at(now_ns, Event::Closed { flow: flow.id });
         }
     }
 
@@ -260,11 +260,11 @@ impl SimHosts {
         let batch_ns = self.config.batch_us * NS_PER_US;
         let sent_ns =
             if asked && batch_ns > 0 { self.now_ns.next_multiple_of(batch_ns) } else { self.now_ns };
-        self.tell_at(sent_ns, event);
+        self.send_event_at(sent_ns, event);
     }
 
     /// Queues an event that leaves for the agent at `sent_ns`.
-    fn tell_at(&mut self, sent_ns: u64, event: Event) {
+    fn send_event_at(&mut self, sent_ns: u64, event: Event) {
         let due_ns = sent_ns + self.config.agent_latency_us * NS_PER_US;
         if due_ns > self.now_ns && self.channel.last_due_ns() != Some(due_ns) {
             self.wake_at_ns = Some(self.wake_at_ns.map_or(due_ns, |at_ns| at_ns.min(due_ns)));

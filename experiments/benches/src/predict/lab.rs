@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth::{self, DEVICE, ENDS};
-use ccplane_predict::load::{self, Load, Outcome};
+use ccplane_predict::load::{self, Load, LoadOutcome};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, write_request};
 use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{Choice, Key, Server, Service, sockets, uring};
@@ -198,14 +198,14 @@ impl<'a> Lab<'a> {
     }
 
     /// Puts a load on the server.
-    pub(super) fn ask(&self, contender: Contender, load: &Load) -> Result<Outcome, BenchError> {
+    pub(super) fn ask(&self, contender: Contender, load: &Load) -> Result<LoadOutcome, BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
         let mut client = self.beside(contender).polling();
         context("ask", load::run(&mut *client, &self.asked.images, load))
     }
 
     /// Puts a load on the server from an ordinary socket.
-    pub(super) fn ask_by_socket(&self, contender: Contender, load: &Load) -> Result<Outcome, BenchError> {
+    pub(super) fn ask_by_socket(&self, contender: Contender, load: &Load) -> Result<LoadOutcome, BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
         // A socket of its own, so that no late reply to an earlier load counts.
         context("ask", load::run(&self.socket(contender)?, &self.asked.images, load))
@@ -217,12 +217,12 @@ impl<'a> Lab<'a> {
         &self,
         contender: Contender,
         load: &Load,
-    ) -> Result<(Outcome, f64), BenchError> {
+    ) -> Result<(LoadOutcome, f64), BenchError> {
         let _core = OneCore::nth(CLIENT_CORE);
         let mut client = self.beside(contender).polling();
         let before = processor::busy()?;
         let (mut answered, mut after) = (0, Ok(before));
-        let mut ended = |outcome: &Outcome| {
+        let mut ended = |outcome: &LoadOutcome| {
             answered = outcome.answered;
             after = processor::busy();
         };

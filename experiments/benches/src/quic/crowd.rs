@@ -10,7 +10,7 @@ use ccplane_alg::Algorithm;
 use ccplane_algs::RENO;
 use ccplane_contract::{Datapath, Event as Happened, Field, FlowId, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
-use ccplane_quic::files::{Folder, PROTOCOL, Server, Sha256Sum, Step, Transfer, Writers};
+use ccplane_quic::files::{Folder, PROTOCOL, Server, Sha256Sum, Transfer, TransferStep, Writers};
 use ccplane_quic::quinn_proto::ServerConfig;
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, ConnectionId, Endpoint, Event, UdpWire, Wire};
@@ -65,14 +65,14 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 }
 
 /// The results of all transfers of a run.
-struct Crowd {
+struct FinishedTransfers {
     sums: Vec<Sha256Sum>,
     seconds: f64,
     /// Flows that the agent gave the program, and those that have reported from it.
     steered: [usize; 2],
 }
 
-impl Crowd {
+impl FinishedTransfers {
     /// Proves that all flows ran the program.
     fn proof(&self, flows: usize) -> Result<Proof, Unproven> {
         let [given, reported] = self.steered;
@@ -82,7 +82,7 @@ impl Crowd {
 }
 
 /// So many connections of one endpoint to another; once all are there, each fetches `name`.
-fn fetch(folder: &Path, name: &str, connections: usize) -> Result<Crowd, BenchError> {
+fn fetch(folder: &Path, name: &str, connections: usize) -> Result<FinishedTransfers, BenchError> {
     let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
     let trust = tls::client(Trust::Pinned(identity.fingerprint()), PROTOCOL).map_err(missing)?;
     let mut ends = Ends::new(folder, tls::server(identity, PROTOCOL).map_err(missing)?)?;
@@ -115,9 +115,9 @@ fn fetch(folder: &Path, name: &str, connections: usize) -> Result<Crowd, BenchEr
             let Some(transfer) = transfers.get_mut(&id) else { continue };
             let Some(mut connection) = ends.client.connection(id) else { continue };
             match transfer.advance(&mut connection).map_err(missing)? {
-                Step::More => drop(ready.insert(id)),
-                Step::Waits => {}
-                Step::Done(done) => {
+                TransferStep::More => drop(ready.insert(id)),
+                TransferStep::Waits => {}
+                TransferStep::Done(done) => {
                     sums.push(done.sum);
                     transfers.remove(&id);
                 }
@@ -131,7 +131,7 @@ fn fetch(folder: &Path, name: &str, connections: usize) -> Result<Crowd, BenchEr
             ready.insert(id);
         }
     }
-    Ok(Crowd {
+    Ok(FinishedTransfers {
         sums,
         seconds: began.elapsed().as_secs_f64(),
         steered: [ends.steered.len(), ends.reported.len()],

@@ -30,7 +30,7 @@ const MIN_SEND_BUFFER_BYTES: usize = 24 << 10;
 const NAP_MS: u8 = 20;
 
 /// Established connections. They end by reset, so that none lingers.
-pub struct Crowd {
+pub struct OpenConnections {
     senders: Vec<TcpStream>,
 }
 
@@ -59,14 +59,14 @@ fn connect_to(
     context("connect", connected().map_err(Into::into))
 }
 
-impl Crowd {
+impl OpenConnections {
     /// Opens `connections` from the namespace to the receiver at `at`.
     pub fn open(
         from: &Namespace,
         at: SocketAddr,
         congestion: &str,
         connections: usize,
-    ) -> Result<Crowd, BenchError> {
+    ) -> Result<OpenConnections, BenchError> {
         raise_limit()?;
         let buffer_bytes = (connections >= SIZED_FROM)
             .then(|| (SEND_BUFFERS_BYTES / connections).max(MIN_SEND_BUFFER_BYTES));
@@ -76,7 +76,7 @@ impl Crowd {
         for stream in &senders {
             context("make a socket not block", stream.set_nonblocking(true))?;
         }
-        Ok(Crowd { senders })
+        Ok(OpenConnections { senders })
     }
 
     /// Payload bytes that the receivers have acknowledged so far, on all connections together.
@@ -164,7 +164,7 @@ mod tests {
         let (owner, parent) = std::io::pipe().unwrap();
         thread::scope(|scope| {
             let sink = scope.spawn(|| drain(&listener, parent));
-            let crowd = Crowd::open(&a, at, "reno", FLOWS).unwrap();
+            let crowd = OpenConnections::open(&a, at, "reno", FLOWS).unwrap();
             assert_eq!(crowd.senders.len(), FLOWS);
             let acked = |stream| TcpInfo::of(stream).unwrap().bytes_acked > 0;
             let acked_bytes = crowd

@@ -15,7 +15,7 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Pair, in_turn, percentile};
 use crate::processor;
 use crate::proof::{self, Proof, SteeredBy, Unproven, Witness};
-use crowd::Crowd;
+use crowd::OpenConnections;
 use sink::Sink;
 
 pub use sink::run as run_sink;
@@ -118,8 +118,8 @@ impl Lab {
         Ok(Lab { pace, empty_mib, agent, sender, sink, _receiver: receiver })
     }
 
-    fn open(&self, congestion: &str, flows: usize) -> Result<Crowd, BenchError> {
-        Crowd::open(&self.sender, self.sink.at, congestion, flows)
+    fn open(&self, congestion: &str, flows: usize) -> Result<OpenConnections, BenchError> {
+        OpenConnections::open(&self.sender, self.sink.at, congestion, flows)
     }
 
     /// Runs so many flows under our program and under the kernel's, in turn.
@@ -183,7 +183,11 @@ impl Lab {
     }
 
     /// Measures a crowd that runs; `look` is shown the flows of our datapath between the parts of the window.
-    fn measure(&self, crowd: &Crowd, look: &mut dyn FnMut(&[FlowStats])) -> Result<Cost, BenchError> {
+    fn measure(
+        &self,
+        crowd: &OpenConnections,
+        look: &mut dyn FnMut(&[FlowStats]),
+    ) -> Result<Cost, BenchError> {
         thread::sleep(self.pace.settle);
         let agent = || processor::of_process(self.agent.process.0.id());
         let (busy_before, agent_before) = (processor::busy()?, agent()?);

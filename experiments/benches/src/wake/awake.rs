@@ -4,7 +4,7 @@
 //! not halt.
 
 use super::ways::{Place, WAYS, Way};
-use super::{LOADS, Load, Measured, ROUNDS, Rounds, beside, block};
+use super::{LOADS, Load, MeasuredWakes, ROUNDS, Rounds, beside, block};
 use crate::error::{BenchError, context, tell_lack};
 use crate::figure::{Figure, in_turn};
 use crate::proof::Proof;
@@ -47,13 +47,13 @@ fn measure(way: &Way, load: &Load) -> Result<Vec<Figure>, BenchError> {
     let place = Place::OtherCore;
     let (mut awake, mut without): (Rounds, Rounds) = Default::default();
     for round in 0..ROUNDS {
-        let kept = || -> Result<Measured, BenchError> {
+        let kept = || -> Result<MeasuredWakes, BenchError> {
             let mut cores = context("open /dev/cpu_dma_latency", AwakeCores::open())?;
             context("keep idle cores awake", cores.event(0))?;
             let allowed_us = context("read the latency of idle cores", allowed_us())?;
             let held = Proof::counted("blocks with idle cores awake", u64::from(allowed_us == 0))?;
             let measured = block(way, place, load, 1)?;
-            Ok(Measured { proof: measured.proof.clone().and(&held), ..measured })
+            Ok(MeasuredWakes { proof: measured.proof.clone().and(&held), ..measured })
         };
         let (with, plain) = in_turn(round, kept, || block(way, place, load, 1))?;
         awake.push(with);

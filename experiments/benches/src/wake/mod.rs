@@ -103,7 +103,7 @@ impl Exchange {
 }
 
 /// The times of one block's events.
-struct Measured {
+struct MeasuredWakes {
     /// From an event to its taking, microseconds.
     latencies_us: Vec<f64>,
     /// Processor time of the waiting threads for each event, microseconds.
@@ -119,7 +119,7 @@ fn time_of_others() -> std::io::Result<Duration> {
     Ok(all.saturating_sub(thread_time()?))
 }
 
-fn block(way: &Way, place: Place, load: &Load, queues: usize) -> Result<Measured, BenchError> {
+fn block(way: &Way, place: Place, load: &Load, queues: usize) -> Result<MeasuredWakes, BenchError> {
     let cores = OneCore::all();
     let consumer_core = match place {
         Place::SameCore => 0,
@@ -170,7 +170,7 @@ fn produce(
     place: Place,
     load: &Load,
     queues: usize,
-) -> Result<Measured, BenchError> {
+) -> Result<MeasuredWakes, BenchError> {
     let mut raised = 0;
     let mut one = || -> Result<u64, BenchError> {
         if !load.gap.is_zero() {
@@ -199,20 +199,20 @@ fn produce(
         Some((what, count)) => proof.and(&Proof::counted(what, count)?),
         None => proof,
     };
-    Ok(Measured::new(latencies_us, spent, passed, proof))
+    Ok(MeasuredWakes::new(latencies_us, spent, passed, proof))
 }
 
-impl Measured {
+impl MeasuredWakes {
     /// Events that took so long each, for which others worked for `spent` of the time that passed.
-    fn new(latencies_us: Vec<f64>, spent: Duration, passed: Duration, proof: Proof) -> Measured {
+    fn new(latencies_us: Vec<f64>, spent: Duration, passed: Duration, proof: Proof) -> MeasuredWakes {
         let cpu_us = spent.as_secs_f64() * 1e6 / latencies_us.len() as f64;
         let cpu_percent = spent.as_secs_f64() / passed.as_secs_f64() * 100.0;
-        Measured { latencies_us, cpu_us, cpu_percent, proof }
+        MeasuredWakes { latencies_us, cpu_us, cpu_percent, proof }
     }
 }
 
 /// The blocks of one way in one cell, a round each.
-type Rounds = Vec<Measured>;
+type Rounds = Vec<MeasuredWakes>;
 
 /// Measures `wake`: every way in every cell.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
@@ -341,9 +341,9 @@ mod tests {
         }
     }
 
-    fn measured(median_us: f64) -> Measured {
+    fn measured(median_us: f64) -> MeasuredWakes {
         let time = Duration::from_micros(1);
-        Measured::new(vec![median_us], time, 4 * time, Proof::counted("wakes", 1).unwrap())
+        MeasuredWakes::new(vec![median_us], time, 4 * time, Proof::counted("wakes", 1).unwrap())
     }
 
     #[test]

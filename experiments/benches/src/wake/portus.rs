@@ -4,7 +4,7 @@
 //! work between them; its half is what compares with one wake.
 
 use super::ways::Place;
-use super::{LOADS, Load, Measured, ROUNDS, Rounds, beside, time_of_others};
+use super::{LOADS, Load, MeasuredWakes, ROUNDS, Rounds, beside, time_of_others};
 use crate::agent::{PORTUS, Portus};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context, tell_lack};
@@ -58,7 +58,7 @@ fn trips(
     mut trip: impl FnMut() -> Result<u64, BenchError>,
     spent: impl Fn() -> Result<Duration, BenchError>,
     what: &'static str,
-) -> Result<Measured, BenchError> {
+) -> Result<MeasuredWakes, BenchError> {
     let mut one = || {
         if !load.gap.is_zero() {
             std::thread::sleep(load.gap);
@@ -74,11 +74,11 @@ fn trips(
         (0..load.events).map(|_| one().map(|ns| ns as f64 / 2.0 / 1e3)).collect::<Result<_, BenchError>>()?;
     let spent = spent()?.saturating_sub(before);
     let proof = Proof::counted(what, halves_us.len() as u64)?;
-    Ok(Measured::new(halves_us, spent, since.elapsed(), proof))
+    Ok(MeasuredWakes::new(halves_us, spent, since.elapsed(), proof))
 }
 
 /// Trips over two pipes, with a thread on a core that sends back what it gets.
-fn over_pipes(load: &Load, cores: &[usize], core: usize) -> Result<Measured, BenchError> {
+fn over_pipes(load: &Load, cores: &[usize], core: usize) -> Result<MeasuredWakes, BenchError> {
     let (mut there, mut to) = context("open a pipe", io::pipe())?;
     let (mut from, mut back) = context("open a pipe", io::pipe())?;
     std::thread::scope(|scope| {

@@ -2,11 +2,13 @@
 
 use super::uring::UringConsumer;
 use crate::error::{BenchError, context};
-use ccplane_bpf::{AttachTo, MapType, ProgType, Shared, map_create, prog_load, test_run};
+use ccplane_bpf::{AttachTo, MapType, ProgType, SharedMap, map_create, prog_load, test_run};
 use ccplane_nn_codegen::asm::{Asm, Cond, Helper, R, Size};
 use ccplane_wait::affinity::Pinned;
 use ccplane_wait::futex::{Futex, MAX_WAITED, wait_any};
-use ccplane_wait::{Class, DispatchError, Dispatcher, Parker, Ready, Step, Waiter, Wake, begin, sleep_time};
+use ccplane_wait::{
+    Class, DispatchError, Dispatcher, Parker, Ready, WaitStep, Waiter, Wake, begin, sleep_time,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -283,8 +285,8 @@ struct BpfRings(Vec<BpfRing>);
 struct BpfRing {
     map: OwnedFd,
     program: OwnedFd,
-    consumer: Shared,
-    producer: Shared,
+    consumer: SharedMap,
+    producer: SharedMap,
 }
 
 /// Bytes of a page, and of a ring.
@@ -323,9 +325,9 @@ impl BpfRing {
         let program = prog_load(ProgType::SchedCls, "ccp_bench_wake", &insns, AttachTo::default());
         let program =
             program.map_err(|error| BenchError::Missing(format!("a program that wakes: {}", error.errno)))?;
-        let consumer = context("map a BPF ring", Shared::new(&map, 0, PAGE_BYTES, true))?;
+        let consumer = context("map a BPF ring", SharedMap::new(&map, 0, PAGE_BYTES, true))?;
         let bytes = PAGE_BYTES + 2 * PAGE_BYTES;
-        let producer = context("map a BPF ring", Shared::new(&map, PAGE_BYTES as i64, bytes, false))?;
+        let producer = context("map a BPF ring", SharedMap::new(&map, PAGE_BYTES as i64, bytes, false))?;
         Ok(BpfRing { map, program, consumer, producer })
     }
 
@@ -528,8 +530,8 @@ impl Consumer for Chooser<'_> {
             }
             self.chosen.steps.fetch_add(1, Ordering::Relaxed);
             match self.waiter.next(now_ns) {
-                Step::Poll { until_ns } => self.poll(until_ns),
-                Step::Sleep { until_ns } => {
+                WaitStep::Poll { until_ns } => self.poll(until_ns),
+                WaitStep::Sleep { until_ns } => {
                     self.chosen.parker.wait(sleep_time(until_ns, now_ns, PATIENCE));
                 }
             }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub(crate) struct EvaluateArgs {
     #[command(flatten)]
-    pub(crate) place: super::Place,
+    pub(crate) place: super::AgentPlace,
 
     /// The algorithms, one report each.
     #[arg(value_name = "ALGORITHM", required_unless_present_any = ["all", "list"])]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub(crate) struct LeagueArgs {
     #[command(flatten)]
-    pub(crate) place: super::Place,
+    pub(crate) place: super::AgentPlace,
 
     /// The algorithms; without it the heuristics and the learned ones that come with ccplane. NAME@FILE is an algorithm under a
     /// network or a program of your own, such as aurora@my.snapshot or cubic@my.fold.

@@ -1,6 +1,6 @@
 //! Flags of `ccplane top` and `ccplane web`.
 
-use super::Place;
+use super::AgentPlace;
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The time between two questions to the agent.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::seconds)]
@@ -25,7 +25,7 @@ pub(crate) struct TopArgs {
 #[derive(Args, Debug)]
 pub(crate) struct WebArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The loopback address to listen at; with port 0 the system chooses a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4280")]

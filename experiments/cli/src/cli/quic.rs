@@ -1,6 +1,6 @@
 //! The flags of `ccplane quic`.
 
-use super::Place;
+use super::AgentPlace;
 use ccplane_wait::Wake;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) enum QuicCommand {
 #[derive(Args, Debug)]
 pub(crate) struct QuicSteering {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// Steer by this algorithm, in this process; see `ccplane agent --list-algorithms`.
     #[arg(long, value_name = "NAME", conflicts_with = "agent")]

@@ -1,7 +1,7 @@
 //! The flags of `ccplane snapshot`.
 
 use super::{
-    Place, QueryArgs, SnapshotBuildArgs, SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs,
+    AgentPlace, QueryArgs, SnapshotBuildArgs, SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs,
     SnapshotVerifyArgs,
 };
 use clap::{Args, Subcommand};
@@ -49,7 +49,7 @@ pub(crate) struct SnapshotListArgs {
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotPushArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The snapshot file to push.
     #[arg(value_name = "FILE")]
@@ -76,7 +76,7 @@ pub(crate) struct SnapshotPushArgs {
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotRollbackArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: AgentPlace,
 
     /// The slot, by its number in `ccplane snapshot list`.
     #[arg(value_name = "SLOT")]

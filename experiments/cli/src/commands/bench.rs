@@ -1,6 +1,6 @@
 //! `ccplane bench`: figures beside their baselines.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::BenchArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_benches::{ALL, BenchError, Figure, Table};

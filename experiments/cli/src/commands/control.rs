@@ -1,6 +1,6 @@
 //! Commands that ask the running agent: status, programs, reload, stop.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::{AdoptArgs, ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
 use ccplane_agent::control::{ClientError, DatapathRecord, LoopRecord, Request, Response, Status, ask};
 use ccplane_agent::failure::Failure;

@@ -1,7 +1,7 @@
 //! Runs the shipped plan `demo` on the datapaths that this machine has, and writes its report: `ccplane demo`.
 
-use super::run::{Outcome, execute, exit_code, write_report};
-use super::{print, print_json};
+use super::output::{print, print_json};
+use super::run::{PlanOutput, execute, exit_code, write_report};
 use crate::cli::DemoArgs;
 use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::failure::Failure;
@@ -121,7 +121,7 @@ struct Summary<'a> {
     links: Vec<ShownLink>,
     notes: Vec<String>,
     #[serde(flatten)]
-    outcome: Outcome<'a>,
+    outcome: PlanOutput<'a>,
 }
 
 #[derive(Serialize)]
@@ -150,7 +150,7 @@ fn show(args: &DemoArgs, plan: &Plan, ended: &Ended, notes: Vec<String>) -> Resu
         return print_json(&Summary {
             links: links.iter().map(|link| shown(plan, link)).collect(),
             notes,
-            outcome: Outcome::new(ended, report.as_deref()),
+            outcome: PlanOutput::new(ended, report.as_deref()),
         });
     }
     let mut text = String::new();

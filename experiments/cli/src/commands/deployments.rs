@@ -2,8 +2,8 @@
 
 use super::control::{request, unexpected};
 use super::flows::evidence;
+use super::output::{print, print_json, table};
 use super::snapshot::read_file;
-use super::{print, print_json, table};
 use crate::cli::{SnapshotListArgs, SnapshotPushArgs, SnapshotRollbackArgs};
 use ccplane_agent::control::{
     ClientError, DecisionRecord, LearnerRecord, Request, Response, SlotRecord, Snapshots, StandingRecord,

@@ -1,7 +1,7 @@
 //! `ccplane distill`: a policy as a program.
 
+use super::output::{print, print_json};
 use super::snapshot::read_file;
-use super::{print, print_json};
 use crate::cli::DistillArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;

@@ -3,7 +3,7 @@
 mod choice;
 
 use self::choice::{Bpf, Choice, Module, NO_DATAPATH, choose};
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::DoctorArgs;
 use caps::{CapSet, Capability};
 use ccplane_agent::config::{Config, Switch};

@@ -1,6 +1,6 @@
 //! `ccplane run` of a plan of a fabric: `flow-scheduling`, `load-balancing`.
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::RunArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{

@@ -1,6 +1,6 @@
 //! `ccplane flows`: what `ss -tin` is to the kernel, to the agent.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::FlowsArgs;
 use ccplane_agent::control::{
     ArmRecord, FlowRecord, Flows, ModeName, Request, Response, Silence, SteeringRecord, ask,

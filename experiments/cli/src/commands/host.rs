@@ -6,11 +6,11 @@ mod measure;
 mod subject;
 mod tune;
 
-use super::{print, print_json, shown, table};
+use super::output::{print, print_json, shown, table};
 use crate::cli::{HostCommand, HostSetArgs, HostShowArgs, HostUndoArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
-    Applied, Journal, JournalError, Machine, Outcome, Page, Setting, State, Topology, Undone,
+    Applied, Journal, JournalError, Machine, Page, Setting, SettingState, Topology, UndoOutcome, Undone,
     settings_section, states,
 };
 use ccplane_report::draw::svg;
@@ -30,7 +30,7 @@ enum BadArgument {
 #[derive(Serialize)]
 struct Shown<'a> {
     topology: &'a Topology,
-    settings: &'a [State],
+    settings: &'a [SettingState],
 }
 
 /// The JSON output of `ccplane host set`.
@@ -87,7 +87,7 @@ fn show(machine: &Machine, args: &HostShowArgs) -> Result<(), Failure> {
     print(&text(&topology, &settings))
 }
 
-fn text(topology: &Topology, settings: &[State]) -> String {
+fn text(topology: &Topology, settings: &[SettingState]) -> String {
     let processors = topology.processors.iter().map(|p| {
         let number = |n: Option<u32>| n.map_or("-".into(), |n| n.to_string());
         let cache = p.caches.iter().max_by_key(|cache| cache.level);
@@ -107,7 +107,7 @@ fn text(topology: &Topology, settings: &[State]) -> String {
     let head = ["cpu", "node", "package", "siblings", "last cache", "device interrupts"];
     let mut out = table(&head, &processors.collect::<Vec<_>>());
     out.push('\n');
-    let row = |s: &State| {
+    let row = |s: &SettingState| {
         let value = s.value.as_deref().unwrap_or("-");
         let value = s.largest.as_ref().map_or(value.to_owned(), |largest| format!("{value} of {largest}"));
         let irq = |number| topology.interrupts.iter().find(|irq| irq.number == number);
@@ -169,14 +169,14 @@ fn undo(machine: &Machine, args: &HostUndoArgs) -> Result<ExitCode, Failure> {
     } else {
         let line = |u: &Undone| {
             let end = match &u.outcome {
-                Outcome::Restored => format!("{} again", u.old),
-                Outcome::WasOld => format!("{} already", u.old),
-                Outcome::OlderBoot => "was changed before the last boot, which took it back".to_owned(),
-                Outcome::ChangedSince { found } => {
+                UndoOutcome::Restored => format!("{} again", u.old),
+                UndoOutcome::WasOld => format!("{} already", u.old),
+                UndoOutcome::OlderBoot => "was changed before the last boot, which took it back".to_owned(),
+                UndoOutcome::ChangedSince { found } => {
                     format!("{found}, as somebody else has set it; --force brings {} back", u.old)
                 }
-                Outcome::Gone { why } => format!("gone: {why}"),
-                Outcome::Refused { why } => format!("not taken back: {why}"),
+                UndoOutcome::Gone { why } => format!("gone: {why}"),
+                UndoOutcome::Refused { why } => format!("not taken back: {why}"),
             };
             format!("{}: {}\n", u.setting, shown(&end))
         };
@@ -186,6 +186,6 @@ fn undo(machine: &Machine, args: &HostUndoArgs) -> Result<ExitCode, Failure> {
         }
         print(&text)?;
     }
-    let is_refused = undone.iter().any(|u| matches!(u.outcome, Outcome::Refused { .. }));
+    let is_refused = undone.iter().any(|u| matches!(u.outcome, UndoOutcome::Refused { .. }));
     Ok(if is_refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

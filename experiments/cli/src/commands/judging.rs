@@ -1,8 +1,8 @@
 //! `ccplane train --algorithm neural`: its network learns on the league's training links, not in an environment.
 
 use super::fabric::FileError;
+use super::output::{print, table};
 use super::trained::{Begun, Summary, finish, prepare};
-use super::{print, table};
 use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_league::{JudgingConfig, Keeping, Traces, judging};

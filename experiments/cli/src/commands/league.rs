@@ -1,14 +1,18 @@
 //! `ccplane league`: algorithms ranked on drawn links.
 
+use super::invoked::Invoked;
+use super::output::print;
 use super::run::OwnAgents;
-use super::{Invoked, SIGNALLED, print, stop_on_signals, variants};
+use super::signals::{SIGNALLED, stop_on_signals};
+use super::variants;
 use crate::cli::{LeagueArgs, OpenSet};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_league::{
-    Agreement, Cell, Family, Fixture, LeagueError, Link, Permit, Set, Table, Traces, Use, page, play, record,
+    Agreement, Cell, Family, FamilyLink, Fixture, LeagueError, Permit, Set, Table, Traces, Use, page, play,
+    record,
 };
-use ccplane_results::{Outcome, Run};
+use ccplane_results::{Run, RunOutcome};
 use ccplane_runner::experiment::agents::NoAgents;
 use ccplane_runner::experiment::{self, ExperimentError, Options, Progress};
 use ccplane_runner::{host, missing_for_links};
@@ -37,7 +41,7 @@ pub(crate) fn league(
     let names = players(&named.names, algorithms).map_err(Failure::input)?;
     let first = names.first().cloned().unwrap_or_default();
     if let Some(link) = &args.show {
-        let link: Link = link.parse().map_err(Failure::input)?;
+        let link: FamilyLink = link.parse().map_err(Failure::input)?;
         return print(&link.text(&[&first], "sim")).map(|()| ExitCode::SUCCESS);
     }
     // Before a use of the test links is written down, and before minutes of simulation.
@@ -91,7 +95,7 @@ pub(crate) fn league(
         false => None,
     };
     match args.json {
-        true => super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?,
+        true => super::output::print_json(&Ranked { table: &table, live: agreement.as_ref() })?,
         false => {
             let agreement = agreement.as_ref().map(Agreement::text).unwrap_or_default();
             print(&format!("{agreement}\n{}\n", args.results.join("league.html").display()))?;
@@ -141,7 +145,7 @@ fn links(
     families: &[Family],
     permit: Option<&Permit>,
     traces: &Traces,
-) -> Result<Vec<Link>, LeagueError> {
+) -> Result<Vec<FamilyLink>, LeagueError> {
     if let Some(link) = &args.link {
         return Ok(vec![link.parse()?]);
     }
@@ -162,8 +166,8 @@ fn links(
         }
         for number in 0..args.links {
             links.push(match permit {
-                Some(permit) => Link::test(permit, *family, number)?,
-                None => Link::new(*family, set, number)?,
+                Some(permit) => FamilyLink::test(permit, *family, number)?,
+                None => FamilyLink::new(*family, set, number)?,
             });
         }
     }
@@ -171,7 +175,12 @@ fn links(
 }
 
 /// Runs one link as `ccplane run` does, and draws it.
-fn plots(args: &LeagueArgs, link: Link, names: &[String], ground: &Ground<'_>) -> Result<ExitCode, Failure> {
+fn plots(
+    args: &LeagueArgs,
+    link: FamilyLink,
+    names: &[String],
+    ground: &Ground<'_>,
+) -> Result<ExitCode, Failure> {
     let contenders: Vec<&str> = names.iter().map(String::as_str).collect();
     let plan = link.plan(&contenders, "sim", ground.algorithms, ground.traces).map_err(Failure::input)?;
     let name = link.to_string().replace('/', "-");
@@ -235,7 +244,7 @@ struct Ground<'a> {
 /// Repeats a share of the links in the kernel, evenly over the families, until a signal comes; `None` where no link was repeated.
 fn live(
     args: &LeagueArgs,
-    links: &[Link],
+    links: &[FamilyLink],
     names: &[String],
     cells: &[Cell],
     ground: &Ground<'_>,
@@ -273,7 +282,7 @@ fn live(
 /// One link in the kernel, by all contenders; nothing where it can only be simulated, or one of them failed.
 fn run_live(
     args: &LeagueArgs,
-    link: Link,
+    link: FamilyLink,
     names: &[String],
     ground: &Ground<'_>,
     agents: &mut OwnAgents,
@@ -299,7 +308,7 @@ fn run_live(
     let cells = names.iter().filter_map(|name| {
         let scenario = plan.scenarios.first()?;
         let of = |run: &Run| match &run.outcome {
-            Outcome::Ok(measured) if run.contender == *name => Some(link.cell(scenario, name, measured)),
+            RunOutcome::Ok(measured) if run.contender == *name => Some(link.cell(scenario, name, measured)),
             _ => None,
         };
         ended.results.runs.iter().rev().find_map(of)

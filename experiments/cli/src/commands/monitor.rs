@@ -1,7 +1,8 @@
 //! `ccplane top` and `ccplane web`: live pages of the running agent.
 
-use super::{print, stop_on_signals};
-use crate::cli::{Place, TopArgs, WebArgs};
+use super::output::print;
+use super::signals::stop_on_signals;
+use crate::cli::{AgentPlace, TopArgs, WebArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_monitor::source::Target;
 use ccplane_monitor::top::{self, TopError};
@@ -9,7 +10,7 @@ use ccplane_monitor::web::{Server, Token, WebError};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-fn target(place: &Place, every_s: f64) -> Result<Target, Failure> {
+fn target(place: &AgentPlace, every_s: f64) -> Result<Target, Failure> {
     let located = place.locate(None)?;
     let timeout = located.config.control.timeout_ms.millis();
     Ok(Target { socket: located.control_socket, timeout, every: Duration::from_secs_f64(every_s) })

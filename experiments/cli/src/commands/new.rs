@@ -1,6 +1,6 @@
 //! `ccplane new`: a crate with one algorithm, made from the one in `algs/examples/aimd`.
 
-use super::print;
+use super::output::print;
 use crate::cli::NewArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;

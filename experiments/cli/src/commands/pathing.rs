@@ -1,6 +1,6 @@
 //! `ccplane train --algorithm path`: its network learns from flows of simulated fabrics that have ended.
 
-use super::print;
+use super::output::print;
 use super::trained::{Begun, finish, prepare};
 use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;

@@ -1,6 +1,6 @@
 //! `ccplane prog check|show`: a program, without running it.
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::{ProgArgs, ProgCommand};
 use ccplane_agent::control::to_hex;
 use ccplane_agent::failure::Failure;

@@ -2,7 +2,7 @@
 
 use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::qlog::{
-    Bounded, Filter, Format, MAX_TRACE_BYTES, Record, Subscription, Taps, channel, dropped, header,
+    Bounded, EventRecord, Filter, Format, MAX_TRACE_BYTES, Subscription, Taps, channel, dropped, header,
 };
 use ccplane_contract::Datapath;
 use ccplane_core::{Companion, Core, DatapathId, Driven};
@@ -50,7 +50,7 @@ impl Writer {
         Ok(Writer { path: path.to_owned(), from, out, failed: None, last_us })
     }
 
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &EventRecord) {
         self.last_us = record.at_us;
         self.put(&record.line(self.from.since_us));
     }

@@ -1,6 +1,6 @@
 //! `ccplane record`: flows of real programs, written for simulated workloads.
 
-use super::{print, print_json, shown, table};
+use super::output::{print, print_json, shown, table};
 use crate::cli::{NewRecordArgs, RecordArgs, RecordCommand};
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;

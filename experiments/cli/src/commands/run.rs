@@ -1,7 +1,8 @@
 //! Runs plans: `ccplane run`.
 
+use super::output::{print, print_json};
 use super::qlog_file::{Follower, LiveTrace};
-use super::{SIGNALLED, print, print_json, stop_on_signals};
+use super::signals::{SIGNALLED, stop_on_signals};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
 use ccplane_agent::config::Switch;
@@ -162,7 +163,10 @@ fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     let row = |p: &Listed| {
         vec![p.name.to_owned(), p.runs.to_string(), p.seconds.div_ceil(60).to_string(), p.title.clone()]
     };
-    print(&super::table(&["plan", "runs", "minutes", "what"], &plans.iter().map(row).collect::<Vec<_>>()))
+    print(&super::output::table(
+        &["plan", "runs", "minutes", "what"],
+        &plans.iter().map(row).collect::<Vec<_>>(),
+    ))
 }
 
 /// The plans of fabrics, whose runs are simulated.
@@ -205,7 +209,7 @@ fn checked(plan: &Plan) -> String {
 
 /// The part of the JSON output that `run` and `demo` have in common.
 #[derive(Serialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct PlanOutput<'a> {
     results: &'a Path,
     report: Option<&'a Path>,
     runs: u64,
@@ -214,9 +218,9 @@ pub(super) struct Outcome<'a> {
     interrupted: bool,
 }
 
-impl<'a> Outcome<'a> {
-    pub(super) fn new(ended: &'a Ended, report: Option<&'a Path>) -> Outcome<'a> {
-        Outcome {
+impl<'a> PlanOutput<'a> {
+    pub(super) fn new(ended: &'a Ended, report: Option<&'a Path>) -> PlanOutput<'a> {
+        PlanOutput {
             results: &ended.path,
             report,
             runs: ended.total,
@@ -232,7 +236,7 @@ impl<'a> Outcome<'a> {
 struct Summary<'a> {
     plan: &'a str,
     #[serde(flatten)]
-    outcome: Outcome<'a>,
+    outcome: PlanOutput<'a>,
     comparisons: Vec<Compared>,
 }
 
@@ -251,7 +255,7 @@ fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failur
     if args.json {
         print_json(&Summary {
             plan: &plan.name,
-            outcome: Outcome::new(ended, report.as_deref()),
+            outcome: PlanOutput::new(ended, report.as_deref()),
             comparisons: comparisons(&ended.results),
         })?;
     } else {

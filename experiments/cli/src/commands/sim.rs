@@ -1,14 +1,14 @@
 //! Runs algorithms in the simulator: `ccplane sim`.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::SimArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_results::{
-    AgentUse, Contender, Datapath, FlowResult, Header, LinkRecord, Measured, Outcome, Plan, Results, Run,
-    SCHEMA_VERSION,
+    AgentUse, Contender, Datapath, FlowResult, Header, LinkRecord, Plan, Results, Run, RunFigures,
+    RunOutcome, SCHEMA_VERSION,
 };
 use ccplane_runner::host;
 use ccplane_runner::sim::{self, SimulateError, Simulation, SimulationFlow};
@@ -203,7 +203,7 @@ fn results(args: &SimArgs, scenario: &Scenario, link: LinkRecord, flows: &[Simul
         seed: args.seed,
         started_at: host.started_at.clone(),
         wall_ms: 0,
-        outcome: Outcome::Ok(Box::new(measured(name, scenario.shared, flows))),
+        outcome: RunOutcome::Ok(Box::new(measured(name, scenario.shared, flows))),
     };
     let runs = names.iter().map(run).collect();
     let header = Header {
@@ -231,7 +231,7 @@ fn results(args: &SimArgs, scenario: &Scenario, link: LinkRecord, flows: &[Simul
 }
 
 /// Returns the figures of one algorithm's flows, with the others beside them on a shared link.
-fn measured(name: &str, shared: bool, flows: &[Simulated]) -> Measured {
+fn measured(name: &str, shared: bool, flows: &[Simulated]) -> RunFigures {
     let (own, others): (Vec<_>, Vec<_>) = flows.iter().partition(|f| f.algorithm == name);
     let beside = |f: &&Simulated| FlowResult { background: Some(f.algorithm.clone()), ..f.flow.clone() };
     let beside = others.iter().filter(|_| shared).map(beside);
@@ -240,10 +240,10 @@ fn measured(name: &str, shared: bool, flows: &[Simulated]) -> Measured {
         faults: own.iter().map(|f| f.faults).sum(),
         unsteered_flows: 0,
     };
-    Measured {
+    RunFigures {
         flows: own.iter().map(|f| f.flow.clone()).chain(beside).collect(),
         agent: Some(agent),
-        ..Measured::default()
+        ..RunFigures::default()
     }
 }
 

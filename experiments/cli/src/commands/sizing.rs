@@ -1,7 +1,7 @@
 //! `ccplane train --algorithm size`: its network learns from flows of simulated fabrics that have ended.
 
+use super::output::{print, table};
 use super::trained::{Begun, Summary, finish, prepare};
-use super::{print, table};
 use crate::cli::TrainArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_fabric::{Deviation, LearningConfig, learn};

@@ -1,6 +1,6 @@
 //! Checks, draws and makes link traces, and reads link logs: `ccplane trace`.
 
-use super::{print, print_json, table};
+use super::output::{print, print_json, table};
 use crate::cli::{
     CellularArgs, ConvertArgs, GenerateArgs, LogArgs, Made, SeriesUnit, ShapeCommand, TraceArgs, TraceCommand,
 };
@@ -10,7 +10,7 @@ use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace, TraceError};
 use ccplane_traces::cellular::{Cellular, cellular};
 use ccplane_traces::log::{Bin, Figures, LinkLog};
 use ccplane_traces::markov::{DEFAULT_STEP_MS, Model};
-use ccplane_traces::rates::{MAX_BIT_PER_S, Step, rates_of, trace_of};
+use ccplane_traces::rates::{MAX_BIT_PER_S, RateStep, rates_of, trace_of};
 use ccplane_traces::summary::{Summary, summary};
 use ccplane_traces::{Error, plot, series, shape};
 use serde::Serialize;
@@ -274,7 +274,7 @@ fn read(file: &Path) -> Result<String, Failure> {
     bytes.and_then(|bytes| ccplane_files::text(bytes, file)).map_err(Failure::input)
 }
 
-fn write_steps(steps: &[Step], made: &Made) -> Result<(), Failure> {
+fn write_steps(steps: &[RateStep], made: &Made) -> Result<(), Failure> {
     write(made.output.as_deref(), &trace_of(steps).map_err(Failure::input)?.to_string())
 }
 

@@ -1,13 +1,15 @@
 //! `ccplane train`: policies from nothing.
 
-use super::{print, print_json, table};
+mod progress;
+
+use super::output::{print, print_json, table};
 use crate::cli::{Backend, Learns, Links, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_env::recipe::{Adaptation, Line, Recipe, VISITED_EPISODES};
-use ccplane_learn::curves::{JsonLines, ProgressLine};
+use ccplane_learn::curves::JsonLines;
 use ccplane_learn::{
-    BackEnd, Checkpoint, Evaluation, Observer, Policy, Preference, Stop, TorchOptions, TrainConfig,
-    TrainReport, Update, train as run,
+    BackEnd, Checkpoint, Observer, Policy, Preference, Stop, TorchOptions, TrainConfig, TrainReport,
+    train as run,
 };
 use ccplane_quantize::Options;
 use ccplane_snapshot::{Fidelity, Provenance};
@@ -172,7 +174,7 @@ fn learn(args: &TrainArgs, recipe: &Recipe, files: &Files) -> Result<TrainReport
     let config = TrainConfig { identity: format!("{digest} {back_end:?}"), ..recipe.train.clone() };
     let mut observers = curves(files, resume.as_ref())?;
     observers.push(Box::new(Keeping(path)));
-    observers.push(Box::new(Line1(ProgressLine::default())));
+    observers.push(Box::new(progress::Shown::new()));
     observers.push(Box::new(Signals::handled()?));
     run(&mut *learner, &mut environments, &config, resume.as_ref(), &mut observers).map_err(Failure::runtime)
 }
@@ -214,25 +216,6 @@ struct Keeping(PathBuf);
 impl Observer for Keeping {
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         checkpoint.write(&self.0).map_err(io::Error::other)
-    }
-}
-
-/// The progress line, ended with the training.
-struct Line1(ProgressLine);
-
-impl Observer for Line1 {
-    fn updated(&mut self, update: &Update) -> io::Result<()> {
-        self.0.updated(update)
-    }
-
-    fn evaluated(&mut self, evaluation: &Evaluation, policy: &Policy) -> io::Result<()> {
-        self.0.evaluated(evaluation, policy)
-    }
-}
-
-impl Drop for Line1 {
-    fn drop(&mut self) {
-        self.0.finish();
     }
 }
 

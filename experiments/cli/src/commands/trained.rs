@@ -1,7 +1,7 @@
 //! Trainings whose networks learn from examples instead of an environment: the refusals and the files that they write.
 
 use super::fabric::{FileError, write};
-use super::print_json;
+use super::output::print_json;
 use crate::cli::{Backend, Links, TrainArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_learn::Policy;

@@ -2,7 +2,7 @@
 //! namesake in the kernel.
 
 use crate::common::{Home, stderr, stdout};
-use ccplane_results::{Measured, Outcome};
+use ccplane_results::{RunFigures, RunOutcome};
 use serde_json::Value;
 
 /// Runs of the program and of the kernel's algorithm on one link.
@@ -69,18 +69,18 @@ fn a_program_is_held_against_its_namesake_in_the_kernel() {
     // The runs behind it: flows of the program were steered by it.
     let kept = home.dir().join("results/live/conformance/0/reno/runs.jsonl");
     let results = ccplane_results::read(&kept).unwrap();
-    let of = |name: &str| -> Vec<&Measured> {
+    let of = |name: &str| -> Vec<&RunFigures> {
         let runs = results.runs.iter().filter(|run| run.contender == name);
         let measured = runs.filter_map(|run| match &run.outcome {
-            Outcome::Ok(measured) => Some(&**measured),
-            Outcome::Failed { .. } => None,
+            RunOutcome::Ok(measured) => Some(&**measured),
+            RunOutcome::Failed { .. } => None,
         });
         measured.collect()
     };
     let (program, kernel) = (of("program"), of("kernel"));
     assert_eq!((program.len(), kernel.len()), (CONFORMANCE_RUNS, CONFORMANCE_RUNS));
     let steered =
-        |run: &&Measured| run.agent.is_some_and(|agent| agent.reports > 0 && agent.unsteered_flows == 0);
+        |run: &&RunFigures| run.agent.is_some_and(|agent| agent.reports > 0 && agent.unsteered_flows == 0);
     assert!(program.iter().all(steered), "{:?}", program.iter().map(|run| run.agent).collect::<Vec<_>>());
 }
 

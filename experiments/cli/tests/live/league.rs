@@ -4,7 +4,7 @@ use crate::common::{Home, stderr, stdout, wait_for};
 use crate::evaluate::home;
 use crate::run::namespaces_of;
 use ccplane_league::Cell;
-use ccplane_results::{Measured, Outcome};
+use ccplane_results::{RunFigures, RunOutcome};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -45,11 +45,11 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     assert!(cells.len() == 2 && cells.iter().all(|cell| cell.link == LINK), "{cells:?}");
 
     let kept = ccplane_results::read(&home.path(&format!("results/live/{LINK}/runs.jsonl"))).unwrap();
-    let steered = |measured: &Measured| measured.agent.is_some_and(|agent| agent.unsteered_flows == 0);
+    let steered = |measured: &RunFigures| measured.agent.is_some_and(|agent| agent.unsteered_flows == 0);
     for run in &kept.runs {
         match &run.outcome {
-            Outcome::Ok(measured) => assert!(steered(measured), "{}: {:?}", run.contender, measured.agent),
-            Outcome::Failed { error } => panic!("{}: {error}", run.contender),
+            RunOutcome::Ok(measured) => assert!(steered(measured), "{}: {:?}", run.contender, measured.agent),
+            RunOutcome::Failed { error } => panic!("{}: {error}", run.contender),
         }
     }
 }

@@ -456,7 +456,7 @@ fn plans_of_fabrics_run_live() {
         let results = ccplane_results::read(&out.join(format!("{kind}-live.jsonl"))).unwrap();
         assert_eq!(results.runs.len(), 2);
         for run in &results.runs {
-            let ccplane_results::Outcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
+            let ccplane_results::RunOutcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
             let flows = measured.fabric.as_ref().unwrap();
             assert_eq!((flows.bytes.len(), flows.unfinished.len()), (12, 0), "{run:?}");
         }

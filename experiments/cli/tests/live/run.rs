@@ -1,7 +1,7 @@
 //! `ccplane run` as a process: refusals, interruptions, failing runs, flows that are really steered.
 
 use crate::common::{Home, ccplane, stderr, stdout, wait_for};
-use ccplane_results::{Measured, Outcome, Results};
+use ccplane_results::{Results, RunFigures, RunOutcome};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -59,13 +59,13 @@ impl Lab {
     /// Each run's attempt, and whether it ended well.
     fn attempts(&self) -> Vec<(u32, bool)> {
         let runs = self.results().unwrap().runs;
-        runs.iter().map(|r| (r.attempt, matches!(r.outcome, Outcome::Ok(_)))).collect()
+        runs.iter().map(|r| (r.attempt, matches!(r.outcome, RunOutcome::Ok(_)))).collect()
     }
 
-    fn measured(&self) -> Vec<Measured> {
+    fn measured(&self) -> Vec<RunFigures> {
         let ok = |outcome| match outcome {
-            Outcome::Ok(measured) => *measured,
-            Outcome::Failed { error } => panic!("{error}"),
+            RunOutcome::Ok(measured) => *measured,
+            RunOutcome::Failed { error } => panic!("{error}"),
         };
         self.results().unwrap().runs.into_iter().map(|r| ok(r.outcome)).collect()
     }
@@ -176,14 +176,14 @@ fn a_failed_run_is_recorded_and_tried_once_more() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(lab.attempts(), [(1, false), (2, false)]);
     let runs = lab.results().unwrap().runs;
-    assert_eq!(runs[0].outcome, Outcome::Failed { error: "iperf3: signal: 9 (SIGKILL)".to_owned() });
+    assert_eq!(runs[0].outcome, RunOutcome::Failed { error: "iperf3: signal: 9 (SIGKILL)".to_owned() });
 
     sick_iperf3(lab.0.dir(), false);
     let output = lab.command().env("PATH", &path).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(lab.attempts(), [(1, false), (2, false), (3, false), (4, true)]);
     let runs = lab.results().unwrap().runs;
-    let Outcome::Ok(measured) = &runs[3].outcome else { panic!("{runs:?}") };
+    let RunOutcome::Ok(measured) = &runs[3].outcome else { panic!("{runs:?}") };
     assert_eq!(measured.flows.len(), 2);
     let bps: u64 = measured.flows.iter().map(|f| f.throughput_bps).sum();
     assert!((2_000_000..16_000_000).contains(&bps), "{bps}");
@@ -223,7 +223,7 @@ fn programs_steer_bulk_short_and_background_flows() {
         assert_eq!(agent.unsteered_flows, 0, "{agent:?}");
         assert!(agent.reports > 0);
     }
-    let arrivals = |m: &Measured| m.completions.as_ref().unwrap().flows.len();
+    let arrivals = |m: &RunFigures| m.completions.as_ref().unwrap().flows.len();
     assert_eq!(arrivals(native), arrivals(ours), "the same flows for both");
     assert!(!lab.0.path("bpf").exists(), "the datapath is detached");
 }

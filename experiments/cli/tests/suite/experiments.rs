@@ -277,7 +277,7 @@ fn a_plan_of_a_fabric_goes_on_where_its_results_end_and_says_what_is_wrong() {
     let results = ccplane_results::read(&file).unwrap();
     assert_eq!(results.runs[..2], first.runs);
     for run in &results.runs {
-        let ccplane_results::Outcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
+        let ccplane_results::RunOutcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
         let flows = measured.fabric.as_ref().unwrap();
         assert_eq!((flows.bytes.len(), flows.fct_ns.len(), flows.unfinished.len()), (20, 20, 0));
         assert!(flows.fct_ns.iter().all(|ns| *ns > 10_000), "{flows:?}");

@@ -2,7 +2,7 @@
 
 use crate::common::{ccplane, command, stderr, stdout};
 use ccplane_emulator::netns::{self, Namespace};
-use ccplane_predict::State;
+use ccplane_predict::ServerState;
 use ccplane_predict::data::Images;
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, Reply, write_request};
 use ccplane_testing::{skipped, wait_until};
@@ -117,8 +117,8 @@ impl Drop for Serving {
 }
 
 /// The state that a server has kept in a folder.
-fn kept_in(folder: &Path) -> State {
-    State::parse(&fs::read(folder.join("predict.state")).unwrap()).unwrap()
+fn kept_in(folder: &Path) -> ServerState {
+    ServerState::parse(&fs::read(folder.join("predict.state")).unwrap()).unwrap()
 }
 
 fn share(asked: &Value) -> f64 {

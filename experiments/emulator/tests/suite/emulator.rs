@@ -178,6 +178,7 @@ fn a_shape_changes_while_packets_flow() {
         });
         let measure = |_| {
             let start = emulator.stats();
+            // The time that the rate is an average over.
             std::thread::sleep(Duration::from_millis(1500));
             let end = emulator.stats();
             let seconds = (end.at_ns - start.at_ns) as f64 / 1e9;

@@ -11,7 +11,7 @@ use crate::error::FabricError;
 use crate::plan::{Contender, FabricPlan, Kind, Slot};
 use crate::play::{Player, Ran};
 use crate::setting::LiveSetting;
-use crate::trial::{Completion, Outcome};
+use crate::trial::{Completion, TrialOutcome};
 use crate::uplinks::{SLOW_PARTS, Uplinks};
 use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::config::{Bounded, Packets, PathConfig, Switch};
@@ -268,8 +268,8 @@ fn decides(player: &Player<'_>, slot: &Slot) -> Result<Decides, FabricError> {
 }
 
 /// A live run as records of results have it.
-fn outcome(seen: LiveOutcome) -> Outcome {
-    Outcome {
+fn outcome(seen: LiveOutcome) -> TrialOutcome {
+    TrialOutcome {
         completions: seen.completions,
         counters: Counters::default(),
         digest: 0,

@@ -163,7 +163,7 @@ fn placement(name: &str, role: Role, processors: &[u32]) -> Knob {
 /// Settings that are tried where the user names none: those that this device has and lets be changed.
 fn usual(machine: &Machine, topology: &Topology, interface: &Interface) -> Vec<WantedKnob> {
     let states = states(machine, topology, Some(interface));
-    let wanted = |state: &crate::state::State| {
+    let wanted = |state: &crate::state::SettingState| {
         if state.why_not.is_some() || state.value.is_none() {
             return None;
         }

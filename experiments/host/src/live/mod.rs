@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 use ccplane_runner::host::kernel_algorithms;
-use ccplane_runner::traffic::{BulkFlow, FlowConfig, Outcome as FlowOutcome, Pins, TcpSample};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, FlowOutcome, Pins, TcpSample};
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
 
-use crate::journal::{Journal, JournalError, Outcome};
+use crate::journal::{Journal, JournalError, UndoOutcome};
 use crate::machine::Machine;
 use crate::sample::Sample;
 use crate::space::{Cell, Role, Space, nth_after};
@@ -308,7 +308,7 @@ impl LiveHost {
         if let Err(lost) = self.check_link() {
             return lost;
         }
-        if undone.iter().any(|change| matches!(change.outcome, Outcome::Refused { .. })) {
+        if undone.iter().any(|change| matches!(change.outcome, UndoOutcome::Refused { .. })) {
             return Fault::NotRestored(error.to_string());
         }
         let (setting, why) = (source.setting().clone(), source.to_string());
@@ -374,7 +374,7 @@ impl Subject for LiveHost {
         let lost = |why: String| Fault::Lost { interface: self.rig.interface.clone(), why };
         let undone = undone.map_err(|error| lost(error.to_string()))?;
         let undone = undone.map_err(|error| Fault::Journal(Box::new(error)))?;
-        let refused = undone.iter().filter(|change| matches!(change.outcome, Outcome::Refused { .. }));
+        let refused = undone.iter().filter(|change| matches!(change.outcome, UndoOutcome::Refused { .. }));
         let names: Vec<&str> = refused.map(|change| change.setting.as_str()).collect();
         if names.is_empty() { Ok(()) } else { Err(Fault::NotRestored(names.join(", "))) }
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use ccplane_host::{
-    CpuSet, Journal, JournalError, Machine, Outcome, Setting, SettingError, Topology, states,
+    CpuSet, Journal, JournalError, Machine, Setting, SettingError, Topology, UndoOutcome, states,
 };
 use tempfile::TempDir;
 
@@ -118,7 +118,7 @@ fn changes(pairs: &[(&str, &str)]) -> Vec<(Setting, String)> {
     pairs.iter().map(|(name, value)| (setting(name), (*value).to_owned())).collect()
 }
 
-fn outcomes(journal: &mut Journal) -> Vec<Outcome> {
+fn outcomes(journal: &mut Journal) -> Vec<UndoOutcome> {
     journal.undo(false).unwrap().into_iter().map(|u| u.outcome).collect()
 }
 
@@ -169,7 +169,7 @@ fn every_change_is_taken_back() {
     let mut journal = lab.journal();
     journal.apply(&changes(&[("net/eth0/mtu", "4000"), ("irq/40", "2,3")])).unwrap();
     assert_eq!(journal.entries().len(), ALL.len() + 1, "what is as it should be is no change");
-    assert_eq!(outcomes(&mut journal), vec![Outcome::Restored; ALL.len() + 1]);
+    assert_eq!(outcomes(&mut journal), vec![UndoOutcome::Restored; ALL.len() + 1]);
     assert_eq!(lab.values(), before);
     assert!(journal.entries().is_empty() && !lab.folder.path().join("journal/host.jsonl").exists());
 }
@@ -206,12 +206,12 @@ fn what_somebody_else_has_set_stays_unless_forced() {
     lab.journal().apply(&changes(&[ALL[0]])).unwrap();
     fs::write(lab.machine.path("/sys/class/net/eth0/mtu"), "1400\n").unwrap();
     let mut journal = lab.journal();
-    assert_eq!(outcomes(&mut journal), [Outcome::ChangedSince { found: "1400".into() }]);
+    assert_eq!(outcomes(&mut journal), [UndoOutcome::ChangedSince { found: "1400".into() }]);
     assert_eq!(lab.value("net/eth0/mtu"), "1400");
 
     journal.apply(&changes(&[ALL[0]])).unwrap();
     fs::write(lab.machine.path("/sys/class/net/eth0/mtu"), "1300\n").unwrap();
-    assert_eq!(journal.undo(true).unwrap()[0].outcome, Outcome::Restored);
+    assert_eq!(journal.undo(true).unwrap()[0].outcome, UndoOutcome::Restored);
     assert_eq!(lab.value("net/eth0/mtu"), "1400");
 }
 
@@ -244,7 +244,7 @@ fn a_boot_has_taken_back_what_was_changed_before_it() {
     let lab = Lab::new();
     lab.journal().apply(&changes(&[ALL[0]])).unwrap();
     fs::write(lab.machine.path("/proc/sys/kernel/random/boot_id"), "the second boot\n").unwrap();
-    assert_eq!(outcomes(&mut lab.journal()), [Outcome::OlderBoot]);
+    assert_eq!(outcomes(&mut lab.journal()), [UndoOutcome::OlderBoot]);
     assert_eq!(lab.value("net/eth0/mtu"), "9000");
 }
 
@@ -254,7 +254,7 @@ fn an_interface_that_is_gone_is_said() {
     lab.journal().apply(&changes(&[ALL[0], ALL[5]])).unwrap();
     fs::remove_dir_all(lab.machine.path("/sys/class/net/eth0")).unwrap();
     let outcomes = outcomes(&mut lab.journal());
-    assert!(matches!(&outcomes[..], [Outcome::Restored, Outcome::Gone { .. }]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [UndoOutcome::Restored, UndoOutcome::Gone { .. }]), "{outcomes:?}");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn nothing_is_changed_that_is_not_on_the_disk() {
     assert_eq!(lab.value("net/eth0/mtu"), "1500");
     drop(journal);
     fs::write(&path, line).unwrap();
-    assert_eq!(outcomes(&mut lab.journal()), [Outcome::Restored]);
+    assert_eq!(outcomes(&mut lab.journal()), [UndoOutcome::Restored]);
     assert_eq!(lab.values(), before);
 }
 

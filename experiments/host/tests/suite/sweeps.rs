@@ -2,7 +2,7 @@
 
 use crate::acceptance::nowhere;
 use ccplane_host::{
-    Costs, Fault, ModelHost, Row, Source, Step, Subject, SweepEnd, SweepOptions, Table, TableError,
+    Costs, Fault, ModelHost, Row, Source, Subject, SweepEnd, SweepOptions, SweepStep, Table, TableError,
     TableHeader, drawn, sweep,
 };
 use std::cell::Cell;
@@ -50,7 +50,7 @@ fn a_sweep_goes_on_where_it_was() {
         drop(part);
         let mut rest = Table::open(&path, header(&model(), false)).unwrap();
         let steps = Cell::new(0);
-        let mut told = |step: &Step<'_>| {
+        let mut told = |step: &SweepStep<'_>| {
             steps.set(steps.get() + 1);
             assert_eq!((step.done, step.total), (stop_after + steps.get(), 120));
         };
@@ -134,7 +134,7 @@ fn a_full_disk_is_said_and_the_host_restored() {
     let mut subject = Counting { model: model(), restored: 0, lost_after: u32::MAX, measured: 0 };
     let mut table = Table::open(&path, header(&model(), false)).unwrap();
     let measured = Cell::new(0);
-    let mut told = |_: &Step<'_>| {
+    let mut told = |_: &SweepStep<'_>| {
         measured.set(measured.get() + 1);
         if measured.get() == 9 {
             // From here on the name is that of a device that is always full.

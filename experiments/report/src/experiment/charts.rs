@@ -355,7 +355,7 @@ impl<'a> Charts<'a> {
         let all: Vec<Vec<Moment>> =
             runs.iter().flat_map(|(_, m)| m.flows.iter().map(|f| flow_moments(f).collect())).collect();
         let panel = self.time_panel(0, all.iter());
-        let figure = |(c, measured): &(usize, &ccplane_results::Measured)| {
+        let figure = |(c, measured): &(usize, &ccplane_results::RunFigures)| {
             let mut panel = panel.clone();
             let shown = measured.flows.iter().enumerate().take(FLOW_LINES);
             let mut figure = Figure::default();
@@ -471,7 +471,7 @@ impl<'a> Charts<'a> {
 }
 
 /// A run: (mean RTT in ms, throughput in Mb/s).
-fn point(view: &View<'_>, measured: &ccplane_results::Measured) -> Option<(f64, f64)> {
+fn point(view: &View<'_>, measured: &ccplane_results::RunFigures) -> Option<(f64, f64)> {
     let value = |metric| view.value(metric, measured);
     Some((
         value(ccplane_results::Metric::MeanRttUs)? / 1e3,

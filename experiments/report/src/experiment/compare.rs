@@ -1,6 +1,6 @@
 //! The plan's comparisons and what came of them.
 
-use ccplane_results::{Comparison, Measured};
+use ccplane_results::{Comparison, RunFigures};
 
 use super::figures;
 use super::view::{Repeat, View};
@@ -18,12 +18,12 @@ pub struct ComparisonVerdict<'a> {
     /// Over repeats that both ran; `None` if there are none, or the other's mean is 0.
     pub ratio: Option<Ratio>,
     /// The result against the comparison's limits.
-    pub outcome: Outcome,
+    pub outcome: LimitVerdict,
 }
 
 /// Whether the limits hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum LimitVerdict {
     /// The ratio is inside the limits.
     Met {
         /// So is its whole confidence interval.
@@ -74,7 +74,7 @@ fn verdict<'a>(
     let (of, against) = (&runs(&comparison.of)[..], &runs(&comparison.against)[..]);
     let (ours, theirs, ratio) = match figures::completion_percentile(metric) {
         Some(p) => {
-            let times = |m: &Measured| {
+            let times = |m: &RunFigures| {
                 Some(figures::completion_times_us(m, |c| figures::is_about(metric, c)))
                     .filter(|t| !t.is_empty())
             };
@@ -83,16 +83,16 @@ fn verdict<'a>(
             (ours, Estimate::of_percentile(&theirs, p), Ratio::of_percentiles(&both, p))
         }
         None => {
-            let value = |m: &Measured| view.value(metric, m);
+            let value = |m: &RunFigures| view.value(metric, m);
             let (theirs, both) = beside(of, against, comparison.constant.map(|c| c as f64), value);
             (Estimate::of(&each(of, value)), Estimate::of(&theirs), Ratio::of_pairs(&both))
         }
     };
     let is_reached = |run: &Repeat<'_>| figures::is_reached(metric, run.measured);
     let outcome = match (ratio, limits(comparison)) {
-        (None, _) => Outcome::NoData,
-        _ if !of.iter().chain(against).any(is_reached) => Outcome::NeverReached,
-        (Some(_), None) => Outcome::NoLimit,
+        (None, _) => LimitVerdict::NoData,
+        _ if !of.iter().chain(against).any(is_reached) => LimitVerdict::NeverReached,
+        (Some(_), None) => LimitVerdict::NoLimit,
         (Some(ratio), Some(limits)) => judged(ratio, limits),
     };
     ComparisonVerdict { comparison, scenario, ours, theirs, ratio, outcome }
@@ -103,14 +103,14 @@ fn beside<T: Clone>(
     of: &[Repeat<'_>],
     against: &[Repeat<'_>],
     constant: Option<T>,
-    value: impl Fn(&Measured) -> Option<T>,
+    value: impl Fn(&RunFigures) -> Option<T>,
 ) -> (Vec<T>, Vec<(T, T)>) {
     let Some(constant) = constant else { return (each(against, &value), pairs(of, against, &value)) };
     let both = each(of, &value).into_iter().map(|ours| (ours, constant.clone())).collect();
     (vec![constant], both)
 }
 
-fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
+fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&RunFigures) -> Option<T>) -> Vec<T> {
     runs.iter().filter_map(|run| value(run.measured)).collect()
 }
 
@@ -118,7 +118,7 @@ fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&Measured) -> Option<T>) -> Vec<T
 pub fn pairs<T>(
     of: &[Repeat<'_>],
     against: &[Repeat<'_>],
-    value: impl Fn(&Measured) -> Option<T>,
+    value: impl Fn(&RunFigures) -> Option<T>,
 ) -> Vec<(T, T)> {
     let pair = |run: &Repeat<'_>| {
         let other = against.iter().find(|o| (o.scenario, o.repeat) == (run.scenario, run.repeat))?;
@@ -127,13 +127,13 @@ pub fn pairs<T>(
     of.iter().filter_map(pair).collect()
 }
 
-fn judged(ratio: Ratio, (low, high): (f64, f64)) -> Outcome {
+fn judged(ratio: Ratio, (low, high): (f64, f64)) -> LimitVerdict {
     let (from, to) = ratio.interval();
     let certain = ratio.half_width.is_some();
     if (low..=high).contains(&ratio.ratio) {
-        Outcome::Met { surely: certain && from >= low && to <= high }
+        LimitVerdict::Met { surely: certain && from >= low && to <= high }
     } else {
-        Outcome::Missed { surely: certain && (to < low || from > high) }
+        LimitVerdict::Missed { surely: certain && (to < low || from > high) }
     }
 }
 
@@ -208,11 +208,15 @@ mod tests {
     fn a_verdict_says_whether_the_interval_agrees() {
         let limits = (0.95, 1.05);
         let ratio = |ratio, half_width| Ratio { n: 5, ratio, half_width };
-        assert_eq!(judged(ratio(1.0, Some(0.04)), limits), Outcome::Met { surely: true });
-        assert_eq!(judged(ratio(1.0, Some(0.06)), limits), Outcome::Met { surely: false });
-        assert_eq!(judged(ratio(1.0, None), limits), Outcome::Met { surely: false }, "one run proves little");
-        assert_eq!(judged(ratio(1.1, Some(0.06)), limits), Outcome::Missed { surely: false });
-        assert_eq!(judged(ratio(1.2, Some(0.06)), limits), Outcome::Missed { surely: true });
-        assert_eq!(judged(ratio(0.5, Some(0.06)), limits), Outcome::Missed { surely: true });
+        assert_eq!(judged(ratio(1.0, Some(0.04)), limits), LimitVerdict::Met { surely: true });
+        assert_eq!(judged(ratio(1.0, Some(0.06)), limits), LimitVerdict::Met { surely: false });
+        assert_eq!(
+            judged(ratio(1.0, None), limits),
+            LimitVerdict::Met { surely: false },
+            "one run proves little"
+        );
+        assert_eq!(judged(ratio(1.1, Some(0.06)), limits), LimitVerdict::Missed { surely: false });
+        assert_eq!(judged(ratio(1.2, Some(0.06)), limits), LimitVerdict::Missed { surely: true });
+        assert_eq!(judged(ratio(0.5, Some(0.06)), limits), LimitVerdict::Missed { surely: true });
     }
 }

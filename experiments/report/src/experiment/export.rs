@@ -1,6 +1,6 @@
 //! Figures as CSV (RFC 4180), in the data's own integers and units.
 
-use ccplane_results::{FlowResult, Measured, Outcome, Results, Run};
+use ccplane_results::{FlowResult, Results, Run, RunFigures, RunOutcome};
 
 use super::fairness::{Convergence, convergence};
 use super::figures::{METRICS, value};
@@ -50,7 +50,7 @@ fn run_cells(results: &Results, run: &Run) -> Vec<String> {
         run.attempt.to_string(),
         run.seed.to_string(),
         run.started_at.clone(),
-        if matches!(run.outcome, Outcome::Ok(_)) { "ok" } else { "failed" }.into(),
+        if matches!(run.outcome, RunOutcome::Ok(_)) { "ok" } else { "failed" }.into(),
     ]
 }
 
@@ -120,7 +120,7 @@ const MEASURED: [&str; 19] = [
     "wall_ms",
 ];
 
-fn measured_cells(run: &Run, m: &Measured, warmup_ms: u64) -> Vec<String> {
+fn measured_cells(run: &Run, m: &RunFigures, warmup_ms: u64) -> Vec<String> {
     let (link, queue) = (m.link, m.link.map(|l| l.queue_delay_us));
     let converged = match convergence(m) {
         Some(Convergence::After(ms)) => ms.to_string(),
@@ -199,8 +199,8 @@ pub fn runs(results: &Results) -> String {
         };
         let no_flow = || vec![String::new(); FLOW.len()];
         match &run.outcome {
-            Outcome::Failed { error } => row(no_flow(), &vec![String::new(); figures], error),
-            Outcome::Ok(m) => {
+            RunOutcome::Failed { error } => row(no_flow(), &vec![String::new(); figures], error),
+            RunOutcome::Ok(m) => {
                 let of_run = measured_cells(run, m, results.header.plan.warmup_ms);
                 if m.flows.is_empty() {
                     row(no_flow(), &of_run, "");
@@ -212,10 +212,10 @@ pub fn runs(results: &Results) -> String {
     csv.out
 }
 
-fn good_runs(results: &Results) -> impl Iterator<Item = (&Run, &Measured)> {
+fn good_runs(results: &Results) -> impl Iterator<Item = (&Run, &RunFigures)> {
     results.runs.iter().filter_map(|run| match &run.outcome {
-        Outcome::Ok(m) => Some((run, m.as_ref())),
-        Outcome::Failed { .. } => None,
+        RunOutcome::Ok(m) => Some((run, m.as_ref())),
+        RunOutcome::Failed { .. } => None,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Convergence of several flows to their fair shares.
 
-use ccplane_results::{FlowResult, Measured};
+use ccplane_results::{FlowResult, RunFigures};
 
 use super::figures::{BIN_MS, MAX_BINS, binned, own_flows};
 
@@ -22,7 +22,7 @@ pub enum Convergence {
 /// From the last flow's start, when every flow begins to stay within [`BAND`] of the flows' mean throughput for [`HOLD_MS`]. Flows of
 /// another algorithm beside the contender's count: their share of the link is as fair. `None` for fewer than two flows, or where they
 /// are not all there for so long.
-pub fn convergence(measured: &Measured) -> Option<Convergence> {
+pub fn convergence(measured: &RunFigures) -> Option<Convergence> {
     let flows: Vec<&FlowResult> = measured.flows.iter().collect();
     if flows.len() < 2 || own_flows(measured).next().is_none() {
         return None;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     fn of(flows: Vec<FlowResult>) -> Option<Convergence> {
-        convergence(&Measured { flows, ..Measured::default() })
+        convergence(&RunFigures { flows, ..RunFigures::default() })
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The figures of one run.
 
-use ccplane_results::{Completion, FlowResult, Measured, Metric, Stretch};
+use ccplane_results::{Completion, FlowResult, Metric, RunFigures, Stretch};
 
 use super::leaving::leavings;
 use crate::statistics::{jain, percentile};
@@ -77,12 +77,12 @@ pub const fn unit(metric: Metric) -> Unit {
 }
 
 /// The contender's own long flows; background traffic is not its.
-pub fn own_flows(measured: &Measured) -> impl Iterator<Item = &FlowResult> + Clone {
+pub fn own_flows(measured: &RunFigures) -> impl Iterator<Item = &FlowResult> + Clone {
     measured.flows.iter().filter(|f| f.background.is_none())
 }
 
 /// A run's figure after a warm-up of `warmup_ms`, in the unit that the metric's name ends in. `None` if the run does not tell.
-pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64> {
+pub fn value(metric: Metric, measured: &RunFigures, warmup_ms: u64) -> Option<f64> {
     match metric {
         Metric::ThroughputBps => throughput_bps(measured, warmup_ms),
         Metric::ThroughputDeviationBps => deviation_bps(measured, warmup_ms),
@@ -131,13 +131,13 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
 }
 
 /// Returns the value by which runs of one contender are sorted to find the median run.
-pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
+pub fn typical(measured: &RunFigures, warmup_ms: u64) -> f64 {
     let value = |metric| value(metric, measured, warmup_ms);
     value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
 }
 
 /// Whether the run ever got to what the metric counts the time to; other metrics are always there.
-pub fn is_reached(metric: Metric, measured: &Measured) -> bool {
+pub fn is_reached(metric: Metric, measured: &RunFigures) -> bool {
     match metric {
         Metric::AdaptationUs => adaptations(measured).any(|stretch| stretch.reached_ms.is_some()),
         Metric::ShortQueueUs => leavings(own_flows(measured), measured).iter().any(|leaving| leaving.reached),
@@ -146,7 +146,7 @@ pub fn is_reached(metric: Metric, measured: &Measured) -> bool {
 }
 
 /// The stretches that a flow adapts to: how long it takes to start is no adaptation.
-pub fn adaptations(measured: &Measured) -> impl Iterator<Item = &Stretch> {
+pub fn adaptations(measured: &RunFigures) -> impl Iterator<Item = &Stretch> {
     measured.stretches.iter().skip(1)
 }
 
@@ -176,7 +176,7 @@ pub(super) fn binned(flow: &FlowResult, start_ms: u64, bins: usize) -> Vec<f64> 
 }
 
 /// Standard deviation over time of all flows together, while all of them run.
-fn deviation_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+fn deviation_bps(measured: &RunFigures, warmup_ms: u64) -> Option<f64> {
     let from_ms = own_flows(measured).map(|f| f.start_ms).max()?.max(warmup_ms);
     let to_ms = own_flows(measured).map(|f| f.end_ms).min()?;
     let bins =
@@ -193,7 +193,7 @@ fn deviation_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
 
 /// All flows together: what they carried over the time from the first start (or the warm-up's end) to the last end. Flows that
 /// run one after the other do not add up to more than the link.
-fn throughput_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+fn throughput_bps(measured: &RunFigures, warmup_ms: u64) -> Option<f64> {
     let (mut bits, mut from, mut to) = (0.0, u64::MAX, 0);
     for flow in own_flows(measured) {
         let start = flow.start_ms.max(warmup_ms);
@@ -217,7 +217,7 @@ fn shares_bps<'a>(flows: impl Iterator<Item = &'a FlowResult> + Clone, warmup_ms
 }
 
 /// The contender's mean throughput over that of all flows, while all run; `None` without background.
-pub fn fair_share(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+pub fn fair_share(measured: &RunFigures, warmup_ms: u64) -> Option<f64> {
     measured.flows.iter().find(|f| f.background.is_some())?;
     let shares = shares_bps(measured.flows.iter(), warmup_ms);
     let average = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
@@ -226,7 +226,7 @@ pub fn fair_share(measured: &Measured, warmup_ms: u64) -> Option<f64> {
     (!own.is_empty() && average(&shares) > 0.0).then(|| average(&own) / average(&shares))
 }
 
-fn loss_ppm(measured: &Measured) -> Option<f64> {
+fn loss_ppm(measured: &RunFigures) -> Option<f64> {
     let link = measured.link?;
     let lost = link.dropped_pkts as f64 + link.lost_pkts as f64;
     let all = lost + link.departed_pkts as f64;
@@ -249,13 +249,13 @@ pub fn is_about(metric: Metric, completion: &Completion) -> bool {
 }
 
 /// The completion times of the flows that count, in the order in which flows started.
-pub fn completion_times_us(measured: &Measured, counts: impl Fn(&Completion) -> bool) -> Vec<u64> {
+pub fn completion_times_us(measured: &RunFigures, counts: impl Fn(&Completion) -> bool) -> Vec<u64> {
     let flows = measured.completions.iter().flat_map(|c| &c.flows);
     flows.filter(|c| counts(c)).map(|c| c.fct_us).collect()
 }
 
 /// Payload of everything that the machine carried in the run.
-fn acked_bytes(measured: &Measured) -> u64 {
+fn acked_bytes(measured: &RunFigures) -> u64 {
     let long = measured.flows.iter().map(|f| f.acked_bytes);
     let short = measured.completions.iter().flat_map(|c| &c.flows).map(|c| c.bytes);
     long.chain(short).fold(0, u64::saturating_add)
@@ -322,11 +322,11 @@ mod tests {
         FlowResult { end_ms: 2_500, throughput_bps: mean_bps, series, ..FlowResult::default() }
     }
 
-    fn measured() -> Measured {
+    fn measured() -> RunFigures {
         let beside = FlowResult { background: Some("cubic".into()), ..flow([10_000_000; 4], 9_000_000) };
         let stretch =
             |from_ms, to_ms, reward_ppm, reached_ms| Stretch { from_ms, to_ms, reward_ppm, reached_ms };
-        Measured {
+        RunFigures {
             flows: vec![
                 flow([90_000_000, 1_000_000, 2_000_000, 3_000_000], 2_000_000),
                 flow([90_000_000, 2_000_000, 3_000_000, 4_000_000], 4_000_000),
@@ -342,7 +342,7 @@ mod tests {
                 ..LinkUse::default()
             }),
             cpu: Some(Cpu { user_ms: 10, system_ms: 30, softirq_ms: 12, idle_ms: 20 }),
-            ..Measured::default()
+            ..RunFigures::default()
         }
     }
 
@@ -368,14 +368,16 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_has_no_figure() {
-        let none = Measured::default();
-        let alone = Measured { flows: vec![flow([1; 4], 1)], ..Measured::default() };
+        let none = RunFigures::default();
+        let alone = RunFigures { flows: vec![flow([1; 4], 1)], ..RunFigures::default() };
         for metric in METRICS {
             assert_eq!(value(metric, &none, WARMUP_MS), None, "{metric:?}");
         }
         assert_eq!(value(Metric::FairSharePpm, &alone, WARMUP_MS), None, "nobody to share with");
-        let short =
-            Measured { flows: vec![FlowResult { end_ms: 1_900, ..flow([1; 4], 1) }], ..Measured::default() };
+        let short = RunFigures {
+            flows: vec![FlowResult { end_ms: 1_900, ..flow([1; 4], 1) }],
+            ..RunFigures::default()
+        };
         assert_eq!(value(Metric::ThroughputDeviationBps, &short, WARMUP_MS), None, "one bin");
     }
 }

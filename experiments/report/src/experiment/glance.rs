@@ -1,6 +1,6 @@
 //! A plan's links at a glance: the best contender on each, its cost in waiting, and our flow's decisions.
 
-use ccplane_results::{FlowResult, Measured, Metric, State};
+use ccplane_results::{FlowResult, Metric, RunFigures, StateChange};
 
 use super::figures::{fair_share, own_flows};
 use super::series::mean_base_rtt_us;
@@ -124,12 +124,12 @@ fn contender(view: &View<'_>, scenario: usize, index: usize) -> Option<Contender
 }
 
 /// The contender's first flow that says what it does.
-pub fn telling_flow(measured: &Measured) -> Option<&FlowResult> {
+pub fn telling_flow(measured: &RunFigures) -> Option<&FlowResult> {
     own_flows(measured).find(|flow| !flow.states.is_empty())
 }
 
 /// A flow's states with their ends, milliseconds.
-pub fn spans(flow: &FlowResult) -> impl Iterator<Item = (&State, u64)> {
+pub fn spans(flow: &FlowResult) -> impl Iterator<Item = (&StateChange, u64)> {
     let ends = flow.states.iter().skip(1).map(|s| s.t_ms).chain([flow.end_ms]);
     flow.states.iter().zip(ends)
 }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_fair_share_counts_while_all_run() {
-        let mut measured = Measured {
+        let mut measured = RunFigures {
             flows: vec![flow(false, 0, 10_000, 6), flow(true, 2_000, 8_000, 2)],
             ..Default::default()
         };
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn states_are_summed_in_the_order_of_their_first() {
-        let state = |t_ms, state: &str| State { t_ms, state: state.into() };
+        let state = |t_ms, state: &str| StateChange { t_ms, state: state.into() };
         let states = vec![state(100, "b"), state(1_100, "a"), state(1_300, "b"), state(2_300, "a")];
         let flow = FlowResult { states, end_ms: 2_400, ..FlowResult::default() };
         assert_eq!(told(&flow), "b 2 times, 2.0 s; a 2 times, 0.3 s");

@@ -3,7 +3,7 @@
 //! Any algorithm shows it, whatever its states: the queue is what the smoothed RTT exceeds the flow's smallest RTT by. A flow whose
 //! window is small by chance when its rivals leave counts as there at once.
 
-use ccplane_results::{FlowResult, Measured};
+use ccplane_results::{FlowResult, RunFigures};
 
 /// A queue is short up to this part of the flow's smallest RTT.
 const SHORT_QUEUE_PART: u64 = 4;
@@ -22,7 +22,7 @@ pub struct Leaving {
 }
 
 /// Returns one for each of the contender's own flows; none without rivals, or where they leave within the flow's last second.
-pub fn leavings<'a>(own: impl Iterator<Item = &'a FlowResult>, measured: &Measured) -> Vec<Leaving> {
+pub fn leavings<'a>(own: impl Iterator<Item = &'a FlowResult>, measured: &RunFigures) -> Vec<Leaving> {
     let rivals = measured.flows.iter().filter(|f| f.background.is_some());
     let Some(left_ms) = rivals.map(|f| f.end_ms).max() else { return Vec::new() };
     own.filter_map(|flow| leaving(flow, left_ms)).collect()
@@ -52,16 +52,16 @@ mod tests {
     const LEFT_MS: u64 = 4_000;
 
     /// A flow of 10 s over 40 ms, a sample each half second, beside one that ends at 4 s.
-    fn beside(srtt_us: impl Fn(u64) -> u64) -> Measured {
+    fn beside(srtt_us: impl Fn(u64) -> u64) -> RunFigures {
         let t_ms: Vec<u64> = (1..=20).map(|n| n * 500).collect();
         let srtt_us = t_ms.iter().map(|t| srtt_us(*t)).collect();
         let series = Series { t_ms, srtt_us, ..Series::default() };
         let own = FlowResult { end_ms: 10_000, min_rtt_us: 40_000, series, ..FlowResult::default() };
         let rival = FlowResult { end_ms: LEFT_MS, background: Some("cubic".into()), ..own.clone() };
-        Measured { flows: vec![own, rival], ..Measured::default() }
+        RunFigures { flows: vec![own, rival], ..RunFigures::default() }
     }
 
-    fn of(measured: &Measured) -> Vec<Leaving> {
+    fn of(measured: &RunFigures) -> Vec<Leaving> {
         leavings(own_flows(measured), measured)
     }
 

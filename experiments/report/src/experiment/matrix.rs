@@ -82,7 +82,7 @@ fn cell<'v, 'a>(view: &View<'_>, verdict: &'v ComparisonVerdict<'a>) -> Option<C
 
 fn ratio(verdict: &ComparisonVerdict<'_>) -> Markup {
     let badge = Badge::of(verdict.outcome);
-    let missed = matches!(verdict.outcome, compare::Outcome::Missed { .. });
+    let missed = matches!(verdict.outcome, compare::LimitVerdict::Missed { .. });
     html! {
         span class=(format!("badge {}", badge.class)) title=(badge.title) {
             @if missed { "✗ " } (format::ratio(verdict.ratio.map(|r| r.ratio)))

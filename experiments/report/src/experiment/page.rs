@@ -6,7 +6,7 @@ use ccplane_results::Datapath;
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{Charts, slug};
-use super::compare::{Outcome, verdicts};
+use super::compare::{LimitVerdict, verdicts};
 use super::fairness::{BAND, HOLD_MS};
 use super::figures::BIN_MS;
 use super::summary::{Summary, latex, markdown, summary};
@@ -177,10 +177,10 @@ fn facts(view: &View<'_>) -> Markup {
 fn in_short(view: &View<'_>) -> Markup {
     let verdicts = verdicts(view);
     let paper = &view.results.header.plan.paper;
-    let count = |f: fn(&Outcome) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
+    let count = |f: fn(&LimitVerdict) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
     let (met, missed) = (
-        count(|o| matches!(o, Outcome::Met { .. })),
-        count(|o| matches!(o, Outcome::Missed { .. } | Outcome::NeverReached)),
+        count(|o| matches!(o, LimitVerdict::Met { .. })),
+        count(|o| matches!(o, LimitVerdict::Missed { .. } | LimitVerdict::NeverReached)),
     );
     html! {
         @if !verdicts.is_empty() || !paper.is_empty() || view.done() < view.planned() {

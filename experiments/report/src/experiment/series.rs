@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Capacity, FlowResult, LinkRecord, Measured};
+use ccplane_results::{Capacity, FlowResult, LinkRecord, RunFigures};
 
 use super::figures::own_flows;
 
@@ -20,7 +20,7 @@ pub struct Moment {
 }
 
 /// The flows' series, sample by sample; flows are brought together on a grid of `sample_ms`.
-pub fn moments(measured: &Measured, sample_ms: u64) -> Vec<Moment> {
+pub fn moments(measured: &RunFigures, sample_ms: u64) -> Vec<Moment> {
     let flows: Vec<&FlowResult> = own_flows(measured).collect();
     if let [flow] = flows[..] {
         return flow_moments(flow).collect();
@@ -52,7 +52,7 @@ pub fn flow_moments(flow: &FlowResult) -> impl Iterator<Item = Moment> + '_ {
 }
 
 /// Round-trip times of the contender's flows after the warm-up, microseconds.
-pub fn rtts_us(measured: &Measured, warmup_ms: u64) -> impl Iterator<Item = u64> + '_ {
+pub fn rtts_us(measured: &RunFigures, warmup_ms: u64) -> impl Iterator<Item = u64> + '_ {
     own_flows(measured)
         .flat_map(flow_moments)
         .filter(move |m| m.t_ms >= warmup_ms && m.srtt_us > 0)
@@ -152,7 +152,8 @@ mod tests {
             },
             ..FlowResult::default()
         };
-        let measured = Measured { flows: vec![flow(0, 0), flow(3, 50), flow(7, 70)], ..Measured::default() };
+        let measured =
+            RunFigures { flows: vec![flow(0, 0), flow(3, 50), flow(7, 70)], ..RunFigures::default() };
         let got = moments(&measured, 100);
         assert_eq!(got[1], Moment { t_ms: 200, throughput_bps: 60, srtt_us: 60, cwnd_pkts: 6 });
         assert_eq!(got.len(), 2);

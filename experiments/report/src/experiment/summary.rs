@@ -1,6 +1,6 @@
 //! Tables of means with confidence intervals: on the page, as Markdown, as LaTeX.
 
-use ccplane_results::Measured;
+use ccplane_results::RunFigures;
 
 use super::figures::{self, METRICS};
 use super::view::View;
@@ -41,7 +41,7 @@ pub fn summary(view: &View<'_>, scenario: usize) -> Summary {
             cells: Vec::new(),
         })
         .collect();
-    let mut add = |title, unit, scale: f64, value: &dyn Fn(&Measured) -> Option<f64>| {
+    let mut add = |title, unit, scale: f64, value: &dyn Fn(&RunFigures) -> Option<f64>| {
         let cells: Vec<Option<Estimate>> = (0..view.contenders().len())
             .map(|c| {
                 let runs = view.runs(scenario, c).iter();

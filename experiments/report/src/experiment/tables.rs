@@ -1,10 +1,10 @@
 //! Draws the tables of the page.
 
-use ccplane_results::{Completion, Measured, Metric, Stretch};
+use ccplane_results::{Completion, Metric, RunFigures, Stretch};
 use maud::{Markup, html};
 
 use super::charts::Charts;
-use super::compare::{ComparisonVerdict, Outcome, limit, other_side, pairs};
+use super::compare::{ComparisonVerdict, LimitVerdict, limit, other_side, pairs};
 use super::fairness::{Convergence, convergence};
 use super::figures::{self, SizeClass, own_flows};
 use super::summary::Summary;
@@ -118,35 +118,35 @@ pub struct Badge {
 
 impl Badge {
     /// Of a comparison's outcome.
-    pub fn of(outcome: Outcome) -> Badge {
+    pub fn of(outcome: LimitVerdict) -> Badge {
         let (class, text, title) = match outcome {
-            Outcome::Met { surely: true } => {
+            LimitVerdict::Met { surely: true } => {
                 ("met", "✓ met", "The whole confidence interval is inside the limit")
             }
-            Outcome::Met { surely: false } => (
+            LimitVerdict::Met { surely: false } => (
                 "met weak",
                 "✓ met, unsure",
                 "The confidence interval reaches beyond the limit, or there is one pair only",
             ),
-            Outcome::Missed { surely: true } => {
+            LimitVerdict::Missed { surely: true } => {
                 ("missed", "✗ missed", "The whole confidence interval is outside the limit")
             }
-            Outcome::Missed { surely: false } => (
+            LimitVerdict::Missed { surely: false } => (
                 "missed weak",
                 "✗ missed, unsure",
                 "The confidence interval reaches into the limit, or there is one pair only",
             ),
-            Outcome::NeverReached => {
+            LimitVerdict::NeverReached => {
                 ("missed", "✗ never reached", "No run got to what the metric counts the time to")
             }
-            Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
-            Outcome::NoData => ("none", "no data", "No repeat has both figures"),
+            LimitVerdict::NoLimit => ("none", "shown", "The plan sets no limit"),
+            LimitVerdict::NoData => ("none", "no data", "No repeat has both figures"),
         };
         Badge { class, text, title }
     }
 }
 
-fn badge(outcome: Outcome) -> Markup {
+fn badge(outcome: LimitVerdict) -> Markup {
     let Badge { class, text, title } = Badge::of(outcome);
     html! { span class=(format!("badge {class}")) title=(title) { (text) } }
 }
@@ -175,7 +175,7 @@ fn against<T>(
     view: &View<'_>,
     scenario: usize,
     contender: usize,
-    value: impl Fn(&Measured) -> Option<T>,
+    value: impl Fn(&RunFigures) -> Option<T>,
 ) -> Option<Vec<(T, T)>> {
     let baseline = view.baseline(scenario, contender).filter(|b| *b != contender)?;
     Some(pairs(view.runs(scenario, contender), view.runs(scenario, baseline), value))
@@ -221,7 +221,7 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
     ))
 }
 
-fn times_us(measured: &Measured, class: Option<SizeClass>) -> Option<Vec<u64>> {
+fn times_us(measured: &RunFigures, class: Option<SizeClass>) -> Option<Vec<u64>> {
     measured.completions.as_ref()?;
     let counts = |c: &Completion| class.is_none_or(|class| SizeClass::of(c.bytes) == class);
     Some(figures::completion_times_us(measured, counts))
@@ -385,7 +385,7 @@ pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
 }
 
 /// Share of busy time spent in soft interrupts.
-fn softirq_percent(measured: &Measured) -> Option<f64> {
+fn softirq_percent(measured: &RunFigures) -> Option<f64> {
     let cpu = measured.cpu?;
     let busy = cpu.user_ms as f64 + cpu.system_ms as f64;
     (busy > 0.0).then(|| cpu.softirq_ms as f64 / busy * 100.0)

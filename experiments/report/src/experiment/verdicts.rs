@@ -5,7 +5,7 @@ use std::fmt;
 use ccplane_results::{Metric, Results};
 use serde::Serialize;
 
-use super::compare::{self, ComparisonVerdict, Outcome};
+use super::compare::{self, ComparisonVerdict, LimitVerdict};
 use super::figures;
 use super::view::View;
 
@@ -54,12 +54,12 @@ fn compared(view: &View<'_>, verdict: &ComparisonVerdict<'_>) -> Compared {
         pairs: verdict.ratio.map_or(0, |r| r.n),
         limit: compare::limit(comparison),
         met: match verdict.outcome {
-            Outcome::Met { .. } => Some(true),
-            Outcome::Missed { .. } => Some(false),
-            Outcome::NeverReached => compare::is_limited(comparison).then_some(false),
-            Outcome::NoLimit | Outcome::NoData => None,
+            LimitVerdict::Met { .. } => Some(true),
+            LimitVerdict::Missed { .. } => Some(false),
+            LimitVerdict::NeverReached => compare::is_limited(comparison).then_some(false),
+            LimitVerdict::NoLimit | LimitVerdict::NoData => None,
         },
-        never_reached: verdict.outcome == Outcome::NeverReached,
+        never_reached: verdict.outcome == LimitVerdict::NeverReached,
         paper: comparison.paper.clone(),
     }
 }

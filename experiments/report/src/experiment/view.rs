@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Contender, Datapath, Measured, Metric, Outcome, Results, Run, Scenario};
+use ccplane_results::{Contender, Datapath, Metric, Results, Run, RunFigures, RunOutcome, Scenario};
 
 use super::families::{Family, datapaths, families};
 use super::figures;
@@ -29,7 +29,7 @@ pub struct Repeat<'a> {
     pub scenario: usize,
     /// The number of the repeat, from 0.
     pub repeat: u32,
-    pub measured: &'a Measured,
+    pub measured: &'a RunFigures,
 }
 
 /// A run that did not.
@@ -51,16 +51,16 @@ pub struct Sweep {
 impl<'a> View<'a> {
     /// Sorts `results`. Of several good runs of one repeat the last counts.
     pub fn new(results: &'a Results) -> Self {
-        let mut good: BTreeMap<(usize, usize), BTreeMap<u32, &'a Measured>> = BTreeMap::new();
+        let mut good: BTreeMap<(usize, usize), BTreeMap<u32, &'a RunFigures>> = BTreeMap::new();
         let mut unknown = Vec::new();
         for run in &results.runs {
             let scenario = results.header.scenarios.iter().position(|s| s.name == run.scenario);
             let contender = results.header.contenders.iter().position(|c| c.name == run.contender);
             match (scenario, contender, &run.outcome) {
-                (Some(s), Some(c), Outcome::Ok(measured)) => {
+                (Some(s), Some(c), RunOutcome::Ok(measured)) => {
                     good.entry((s, c)).or_default().insert(run.repeat, measured);
                 }
-                (Some(_), Some(_), Outcome::Failed { .. }) => {}
+                (Some(_), Some(_), RunOutcome::Failed { .. }) => {}
                 _ => unknown.push(run),
             }
         }
@@ -72,8 +72,8 @@ impl<'a> View<'a> {
             })
         };
         let failed = results.runs.iter().filter_map(|run| match &run.outcome {
-            Outcome::Failed { error } => Some(Failure { run, error, mended: mended(run) }),
-            Outcome::Ok(_) => None,
+            RunOutcome::Failed { error } => Some(Failure { run, error, mended: mended(run) }),
+            RunOutcome::Ok(_) => None,
         });
         let failed = failed.collect();
         let runs = good
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
     }
 
     /// A run's figure, in the unit that the metric's name ends in.
-    pub fn value(&self, metric: Metric, measured: &Measured) -> Option<f64> {
+    pub fn value(&self, metric: Metric, measured: &RunFigures) -> Option<f64> {
         figures::value(metric, measured, self.results.header.plan.warmup_ms)
     }
 

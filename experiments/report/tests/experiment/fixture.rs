@@ -3,8 +3,8 @@
 
 use ccplane_results::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult,
-    Header, Host, LinkRecord, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Results,
-    Run, SCHEMA_VERSION, Scenario, Series, Stretch,
+    Header, Host, LinkRecord, LinkUse, Metric, PaperFigure, Percentiles, Plan, Results, Run, RunFigures,
+    RunOutcome, SCHEMA_VERSION, Scenario, Series, Stretch,
 };
 
 pub const REPEATS: u32 = 5;
@@ -152,7 +152,7 @@ fn completions(datapath: Datapath, dice: &mut Dice) -> Completions {
     Completions { distribution: "web-search".into(), flows, unfinished: dice.below(3) }
 }
 
-fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Measured {
+fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> RunFigures {
     let link = &scenario.link;
     let several = scenario.traffic.starts_with('3');
     let short = scenario.traffic.starts_with("short");
@@ -175,7 +175,7 @@ fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Meas
     let system_ms = bytes / 400_000 * if ours { 104 } else { 100 } / 100 + dice.below(20);
     let sent = bytes / 1_448;
     let lost: u64 = flows.iter().map(|f| f.lost_pkts).sum();
-    Measured {
+    RunFigures {
         stretches: Vec::new(),
         link: Some(LinkUse {
             utilisation_ppm: (bytes * 8 * 1_500 / 1_448 * 1_000_000
@@ -352,7 +352,7 @@ pub fn results(wanted: impl Fn(&Scenario) -> bool) -> Results {
                     seed,
                     started_at: "2026-01-02T03:05:06Z".into(),
                     wall_ms: DURATION_MS + 800,
-                    outcome: Outcome::Failed {
+                    outcome: RunOutcome::Failed {
                         error: "iperf3: unable to connect to server: Connection timed out".into(),
                     },
                 };
@@ -366,7 +366,7 @@ pub fn results(wanted: impl Fn(&Scenario) -> bool) -> Results {
                     }
                 }
                 let mut dice = Dice(seed * 100 + c as u64);
-                run.outcome = Outcome::Ok(Box::new(measured(scenario, contender, &mut dice)));
+                run.outcome = RunOutcome::Ok(Box::new(measured(scenario, contender, &mut dice)));
                 runs.push(run);
             }
         }
@@ -398,7 +398,7 @@ pub fn changing() -> Results {
             ("reno, ours", 0) => Some(6_000),
             _ => None,
         };
-        if let Outcome::Ok(measured) = &mut run.outcome {
+        if let RunOutcome::Ok(measured) = &mut run.outcome {
             measured.stretches = vec![
                 Stretch { from_ms: 0, to_ms: 10_000, reward_ppm: 912_000, reached_ms: Some(500) },
                 Stretch { from_ms: 10_000, to_ms: DURATION_MS, reward_ppm: 430_000, reached_ms },

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
-    Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult, LinkUse, Measured, Metric,
-    Outcome, Percentiles, Results, Run, Scenario, Series, State,
+    Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult, LinkUse, Metric, Percentiles,
+    Results, Run, RunFigures, RunOutcome, Scenario, Series, StateChange,
 };
 use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
@@ -231,8 +231,8 @@ fn figures_as_csv() {
 
     let runs = rows(&files.csv);
     let flows = |run: &Run| match &run.outcome {
-        Outcome::Ok(m) => m.flows.len().max(1),
-        Outcome::Failed { .. } => 1,
+        RunOutcome::Ok(m) => m.flows.len().max(1),
+        RunOutcome::Failed { .. } => 1,
     };
     assert_eq!(runs.len(), 1 + results.runs.iter().map(flows).sum::<usize>());
     assert_eq!(column(&runs, "error").iter().filter(|e| !e.is_empty()).count(), 1);
@@ -241,7 +241,7 @@ fn figures_as_csv() {
     assert_eq!(column(&runs, "link.rate_mbit").iter().filter(|v| **v == "6").count(), 22);
     assert_eq!(column(&runs, "run_jain_ppm")[0].len(), 6, "all but fair: 99xxxx");
 
-    let Outcome::Ok(first) = &results.runs[0].outcome else { panic!("the first run is good") };
+    let RunOutcome::Ok(first) = &results.runs[0].outcome else { panic!("the first run is good") };
     let series = rows(files.series_csv.as_deref().unwrap());
     assert_eq!(column(&series, "cwnd_pkts")[3], first.flows[0].series.cwnd_pkts[3].to_string());
     let fct = rows(files.fct_csv.as_deref().unwrap());
@@ -269,8 +269,8 @@ fn text_is_escaped_everywhere() {
             run.contender = text();
         }
         match &mut run.outcome {
-            Outcome::Failed { error } => *error = text(),
-            Outcome::Ok(m) => m.notes.push(text()),
+            RunOutcome::Failed { error } => *error = text(),
+            RunOutcome::Ok(m) => m.notes.push(text()),
         }
     }
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn text_is_escaped_everywhere() {
 fn a_large_report_is_small_and_a_scenario_is_drawn_on_demand() {
     const LINKS: usize = 750;
     let few = results(|s| s.name.starts_with("fixed"));
-    let Outcome::Ok(measured) = &few.runs[0].outcome else { panic!("the first run is good") };
+    let RunOutcome::Ok(measured) = &few.runs[0].outcome else { panic!("the first run is good") };
     let mut measured = measured.clone();
     for flow in &mut measured.flows {
         let series = &mut flow.series;
@@ -316,7 +316,7 @@ fn a_large_report_is_small_and_a_scenario_is_drawn_on_demand() {
         results.runs.extend((0..7).map(|n| Run {
             scenario: name(link),
             contender: format!("algorithm {n}"),
-            outcome: Outcome::Ok(measured.clone()),
+            outcome: RunOutcome::Ok(measured.clone()),
             ..few.runs[0].clone()
         }));
     }
@@ -346,7 +346,7 @@ fn refusals_name_the_file() {
     assert!(said.contains("file: "), "{said}");
 }
 
-fn any_measured() -> impl Strategy<Value = Measured> {
+fn any_measured() -> impl Strategy<Value = RunFigures> {
     let number = || prop_oneof![Just(0), Just(1), 0u64..100_000, any::<u64>()];
     let numbers = move || proptest::collection::vec(number(), 8);
     let samples = proptest::collection::vec(proptest::collection::vec(number(), 5), 0..6);
@@ -368,7 +368,10 @@ fn any_measured() -> impl Strategy<Value = Measured> {
                 cwnd_pkts: column(3).split_off(samples.len().min(1)),
                 pacing_bps: column(4),
             },
-            states: samples.iter().map(|s| State { t_ms: s[0], state: (s[1] % 3).to_string() }).collect(),
+            states: samples
+                .iter()
+                .map(|s| StateChange { t_ms: s[0], state: (s[1] % 3).to_string() })
+                .collect(),
             ..FlowResult::default()
         }
     });
@@ -379,7 +382,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
     });
     let flows = proptest::collection::vec(flow, 0..3);
     (flows, proptest::option::of(completions), numbers(), any::<bool>()).prop_map(
-        |(flows, completions, n, all)| Measured {
+        |(flows, completions, n, all)| RunFigures {
             flows,
             completions,
             link: all.then(|| LinkUse {
@@ -390,7 +393,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
                 ..LinkUse::default()
             }),
             cpu: all.then(|| Cpu { user_ms: n[4], system_ms: n[5], softirq_ms: n[6], idle_ms: n[7] }),
-            ..Measured::default()
+            ..RunFigures::default()
         },
     )
 }
@@ -418,7 +421,7 @@ proptest! {
             .map(|(i, m)| Run {
                 contender: results.header.contenders[i % 2].name.clone(),
                 repeat: i as u32 / 2,
-                outcome: Outcome::Ok(Box::new(m)),
+                outcome: RunOutcome::Ok(Box::new(m)),
                 ..blank.clone()
             })
             .collect();
@@ -491,9 +494,9 @@ fn few() -> Results {
     results.header.contenders.retain(|c| names.contains(&c.name.as_str()));
     results.runs.retain(|r| names.contains(&r.contender.as_str()));
     results.header.plan.comparisons.clear();
-    let state = |t_ms, state: &str| State { t_ms, state: state.into() };
+    let state = |t_ms, state: &str| StateChange { t_ms, state: state.into() };
     for run in results.runs.iter_mut().filter(|r| r.contender == "vegas") {
-        let Outcome::Ok(measured) = &mut run.outcome else { continue };
+        let RunOutcome::Ok(measured) = &mut run.outcome else { continue };
         measured.flows[0].states =
             vec![state(0, "calm <&>"), state(10_000, "tests"), state(10_500, "calm <&>")];
     }
@@ -503,8 +506,8 @@ fn few() -> Results {
 /// A run's throughput squared over its RTT, and its throughput: their means over runs.
 fn power(results: &Results, scenario: &str, contender: &str) -> f64 {
     let of = |run: &Run| match &run.outcome {
-        Outcome::Ok(m) => Some((m.flows[0].throughput_bps as f64).powi(2) / m.flows[0].rtt_us.mean as f64),
-        Outcome::Failed { .. } => None,
+        RunOutcome::Ok(m) => Some((m.flows[0].throughput_bps as f64).powi(2) / m.flows[0].rtt_us.mean as f64),
+        RunOutcome::Failed { .. } => None,
     };
     let all: Vec<f64> = results
         .runs
@@ -559,7 +562,7 @@ fn beside_others_the_fairest_is_best() {
     let mut results = few();
     // The first takes as much as the other, the second twice that, the third a quarter.
     for run in results.runs.iter_mut().filter(|r| r.scenario.starts_with("fixed")) {
-        let Outcome::Ok(measured) = &mut run.outcome else { continue };
+        let RunOutcome::Ok(measured) = &mut run.outcome else { continue };
         let mut other = measured.flows[0].clone();
         other.background = Some("cubic".into());
         let scale: fn(u64) -> u64 = match run.contender.as_str() {

@@ -63,7 +63,7 @@ fn refusals_name_file_and_line() {
     };
     assert!(said(&format!("{first}{{\n")).contains("r.jsonl:2: EOF"));
     assert!(said(&format!("{first}{first}")).ends_with("r.jsonl:2: expected a run"));
-    let line = serde_json::to_string(&ccplane_results::Record::Run(Box::new(run("a", 0)))).unwrap();
+    let line = serde_json::to_string(&ccplane_results::ResultRecord::Run(Box::new(run("a", 0)))).unwrap();
     assert!(said(&format!("{line}\n{first}")).ends_with("r.jsonl:1: expected a header"));
     assert!(said("\u{1}\n").contains("r.jsonl:1: "));
     let newer = r#"{"record":"header","schema":2,"plan":"of another kind"}"#;

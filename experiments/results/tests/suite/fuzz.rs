@@ -7,16 +7,16 @@
 use std::path::Path;
 
 use crate::support::{header, run};
-use ccplane_results::{Record, Results, read_from};
+use ccplane_results::{ResultRecord, Results, read_from};
 use ccplane_testing::fuzz::{Fuzz, JSON, shape};
 
-fn line(record: &Record) -> Vec<u8> {
+fn line(record: &ResultRecord) -> Vec<u8> {
     [serde_json::to_vec(record).unwrap(), vec![b'\n']].concat()
 }
 
 fn written(results: &Results) -> Vec<u8> {
-    let mut bytes = line(&Record::Header(Box::new(results.header.clone())));
-    results.runs.iter().for_each(|r| bytes.extend(line(&Record::Run(Box::new(r.clone())))));
+    let mut bytes = line(&ResultRecord::Header(Box::new(results.header.clone())));
+    results.runs.iter().for_each(|r| bytes.extend(line(&ResultRecord::Run(Box::new(r.clone())))));
     bytes
 }
 

@@ -12,7 +12,7 @@ use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::Companion;
 pub use ccplane_engine::Waker;
-use ccplane_results::{AgentUse, State};
+use ccplane_results::{AgentUse, StateChange};
 
 /// An error from the caller's code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -139,7 +139,7 @@ pub(super) struct Watch {
     unsteered: HashSet<SocketAddr>,
     /// Each flow as it was seen last.
     seen: HashMap<SocketAddr, AgentFlow>,
-    states: HashMap<SocketAddr, Vec<State>>,
+    states: HashMap<SocketAddr, Vec<StateChange>>,
 }
 
 impl Watch {
@@ -191,12 +191,12 @@ impl Watch {
         let Some(state) = &flow.state else { return };
         let states = self.states.entry(flow.local).or_default();
         if states.last().is_none_or(|last| last.state != *state) {
-            states.push(State { t_ms, state: state.clone() });
+            states.push(StateChange { t_ms, state: state.clone() });
         }
     }
 
     /// Stops the agent and returns its counters, over all runs that share it, and the states of the flows.
-    pub(super) fn finish(self) -> (AgentUse, HashMap<SocketAddr, Vec<State>>) {
+    pub(super) fn finish(self) -> (AgentUse, HashMap<SocketAddr, Vec<StateChange>>) {
         let used = AgentUse {
             reports: self.agent.borrow_mut().reports(),
             faults: self.seen.values().map(|flow| flow.faults).sum(),

@@ -62,7 +62,7 @@ fn scenario(scenario: &plan::Scenario, duration_ms: u64) -> Scenario {
     }
 }
 
-fn changed(link: &plan::Link, change: &plan::Change) -> Change {
+fn changed(link: &plan::PlanLink, change: &plan::Change) -> Change {
     Change {
         t_ms: change.at_ms,
         description: change.to_string(),

@@ -20,7 +20,7 @@ use ccplane_alg::Algorithm;
 use ccplane_core::Companion;
 use ccplane_emulator::netns;
 use ccplane_netsim::workload::{Arrival, Arrivals};
-use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
+use ccplane_results::{Contender, Datapath, Results, Run, RunFigures, RunOutcome};
 
 use crate::error::{Error, Result};
 use crate::host;
@@ -141,7 +141,7 @@ fn run_jobs(
     jobs: &[Job<'_>],
     agents: &mut dyn Agents,
     control: &mut RunControl<'_>,
-) -> Result<Vec<Result<Measured>>> {
+) -> Result<Vec<Result<RunFigures>>> {
     let mut outcomes = match jobs {
         [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, control, None)],
         _ => live::run(jobs, agents, control)?,
@@ -181,7 +181,7 @@ pub fn simulate(
     contender: &Contender,
     seed: u64,
     algorithms: &[Arc<dyn Algorithm>],
-) -> Result<Measured> {
+) -> Result<RunFigures> {
     simulate_beside(plan, scenario, contender, seed, algorithms, None)
 }
 
@@ -196,10 +196,10 @@ pub fn simulate_beside(
     seed: u64,
     algorithms: &[Arc<dyn Algorithm>],
     beside: Option<&mut dyn Companion>,
-) -> Result<Measured> {
+) -> Result<RunFigures> {
     let job = Job { plan, scenario, contender, seed, algorithms, lane: 0 };
     let mut control = RunControl { stopped: &|| false, draw: &mut |_, _| {} };
-    simulated::run(&job, &mut NoAgents, &mut control, beside).map(|measured| Measured {
+    simulated::run(&job, &mut NoAgents, &mut control, beside).map(|measured| RunFigures {
         stretches: stretches::stretches(&scenario.link, plan.duration_ms, &measured),
         ..measured
     })
@@ -345,7 +345,7 @@ impl Session<'_> {
                 let mut control = RunControl { stopped: halted, draw: &mut |_, _| {} };
                 let run = worker.attempt(&[(slot, tried[&slot] + attempt)], &mut NoAgents, &mut control)?;
                 let run = run.into_iter().next()?;
-                let ended_well = matches!(run.outcome, Outcome::Ok(_));
+                let ended_well = matches!(run.outcome, RunOutcome::Ok(_));
                 runs.push(run);
                 if ended_well {
                     break;
@@ -409,7 +409,7 @@ impl Session<'_> {
         store: &mut Store,
         progress: &mut Progress<W>,
     ) -> std::result::Result<bool, StoreError> {
-        let ended_well = matches!(run.outcome, Outcome::Ok(_));
+        let ended_well = matches!(run.outcome, RunOutcome::Ok(_));
         if ended_well {
             let simulated = self.plan.contenders[slot.contender].datapath == Datapath::Sim;
             self.estimate.add(simulated, Duration::from_millis(run.wall_ms));
@@ -443,10 +443,10 @@ impl Session<'_> {
         let jobs: Vec<Job<'_>> = tries.iter().zip(0..).map(job).collect();
         let started_at = host::rfc3339(SystemTime::now());
         let begun = Instant::now();
-        let outcomes: Vec<Outcome> = match run_jobs(&jobs, agents, control) {
+        let outcomes: Vec<RunOutcome> = match run_jobs(&jobs, agents, control) {
             Err(Error::Stopped) => return None,
             Err(_) if (control.stopped)() => return None,
-            Err(error) => jobs.iter().map(|_| Outcome::Failed { error: error.to_string() }).collect(),
+            Err(error) => jobs.iter().map(|_| RunOutcome::Failed { error: error.to_string() }).collect(),
             Ok(outcomes) => {
                 if outcomes.iter().any(Result::is_err) && (control.stopped)() {
                     return None;
@@ -454,7 +454,7 @@ impl Session<'_> {
                 outcomes.into_iter().map(outcome).collect()
             }
         };
-        let run = |((job, (slot, attempt)), outcome): ((&Job<'_>, &(Slot, u32)), Outcome)| Run {
+        let run = |((job, (slot, attempt)), outcome): ((&Job<'_>, &(Slot, u32)), RunOutcome)| Run {
             scenario: job.scenario.name.clone(),
             contender: job.contender.name.clone(),
             repeat: slot.repeat,
@@ -468,10 +468,10 @@ impl Session<'_> {
     }
 }
 
-fn outcome(measured: Result<Measured>) -> Outcome {
+fn outcome(measured: Result<RunFigures>) -> RunOutcome {
     match measured {
-        Ok(measured) => Outcome::Ok(Box::new(measured)),
-        Err(error) => Outcome::Failed { error: error.to_string() },
+        Ok(measured) => RunOutcome::Ok(Box::new(measured)),
+        Err(error) => RunOutcome::Failed { error: error.to_string() },
     }
 }
 
@@ -515,10 +515,10 @@ impl<W: std::io::Write> parallel::RunSink for Keeper<'_, '_, W> {
 }
 
 /// A run in a few words.
-fn said(outcome: &Outcome) -> String {
+fn said(outcome: &RunOutcome) -> String {
     let measured = match outcome {
-        Outcome::Ok(measured) => measured,
-        Outcome::Failed { error } => return format!("failed: {error}"),
+        RunOutcome::Ok(measured) => measured,
+        RunOutcome::Failed { error } => return format!("failed: {error}"),
     };
     let mut said = Vec::new();
     let own = || measured.flows.iter().filter(|f| f.background.is_none());

@@ -94,7 +94,7 @@ fn hand_over<T: RunSink>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_results::Outcome;
+    use ccplane_results::RunOutcome;
     use std::collections::HashSet;
     use std::sync::{Barrier, Mutex};
 
@@ -111,7 +111,7 @@ mod tests {
             seed: 0,
             started_at: String::new(),
             wall_ms: 0,
-            outcome: Outcome::Failed { error: String::new() },
+            outcome: RunOutcome::Failed { error: String::new() },
         }]
     }
 

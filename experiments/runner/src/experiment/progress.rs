@@ -1,14 +1,16 @@
 //! The progress of the runs: a bar redrawn in place on a terminal, a line a run elsewhere.
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Stderr, Write};
 use std::time::{Duration, Instant};
 
 use crate::table::{Row, Style, Table};
 
-/// Columns of the bar itself.
-const BAR: usize = 24;
-/// The time between two drawings.
-const DRAW_EVERY: Duration = Duration::from_millis(200);
+const BAR: &str = "{bar:24} {wide_msg}";
+/// The parts of a run that the bar tells apart.
+const PARTS: u64 = 1000;
+/// The most drawings in a second.
+const DRAWINGS_PER_S: u8 = 5;
 /// Lines that a table of flows has beside theirs.
 const TABLE_HEAD: usize = 3;
 /// A run in the kernel takes so much longer than its time, before any was timed.
@@ -17,6 +19,8 @@ const OVERHEAD: Duration = Duration::from_millis(500);
 /// The place and form in which progress is shown.
 pub struct Progress<W> {
     out: W,
+    /// Hidden where there is no terminal.
+    bar: ProgressBar,
     /// Columns of the terminal; `None`: plain lines.
     columns: Option<usize>,
     /// The height of the terminal, lines.
@@ -29,7 +33,6 @@ pub struct Progress<W> {
     /// Time that the runs still to be done are expected to take, the current one included.
     left: Duration,
     current: Option<Current>,
-    next_draw: Instant,
 }
 
 struct Current {
@@ -45,15 +48,30 @@ impl Progress<Stderr> {
         let out = std::io::stderr();
         let size = if out.is_terminal() { terminal_size::terminal_size_of(&out) } else { None };
         let lines = size.map_or(0, |(_, lines)| lines.0.into());
-        Progress { lines, ..Progress::new(out, size.map(|(columns, _)| columns.0.into())) }
+        let target = match size {
+            Some(_) => ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_S),
+            None => ProgressDrawTarget::hidden(),
+        };
+        Progress { lines, ..Progress::on(out, target, size.map(|(columns, _)| columns.0.into())) }
     }
 }
 
 impl<W: Write> Progress<W> {
-    /// Creates a display on `out`; `columns` is its width if it is a terminal.
-    pub fn new(out: W, columns: Option<usize>) -> Progress<W> {
+    /// Creates a display of plain lines on `out`.
+    pub fn new(out: W) -> Progress<W> {
+        Progress::on(out, ProgressDrawTarget::hidden(), None)
+    }
+
+    /// Creates a display of lines on `out` and of a bar on `target`; `columns` is the width of `out` if it is a terminal.
+    fn on(out: W, target: ProgressDrawTarget, columns: Option<usize>) -> Progress<W> {
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = ProgressStyle::with_template(BAR).map(|style| style.progress_chars("█░"));
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        // Lines come before the first run, and no bar with them.
+        bar.finish_and_clear();
         Progress {
             out,
+            bar,
             columns,
             lines: usize::MAX,
             table: None,
@@ -61,7 +79,6 @@ impl<W: Write> Progress<W> {
             done: 0,
             left: Duration::ZERO,
             current: None,
-            next_draw: Instant::now(),
         }
     }
 
@@ -72,10 +89,8 @@ impl<W: Write> Progress<W> {
 
     /// One line of text, above the bar.
     pub(super) fn say(&mut self, text: &str) {
-        let clear = if self.columns.is_some() { "\r\x1b[K" } else { "" };
         // A closed standard error is no failure.
-        let _ = writeln!(self.out, "{clear}{text}");
-        self.next_draw = Instant::now();
+        let _ = self.bar.suspend(|| writeln!(self.out, "{text}"));
     }
 
     pub(super) fn begin(&mut self, total: u64, done: u64) {
@@ -87,29 +102,35 @@ impl<W: Write> Progress<W> {
         self.left = left;
         self.table = None;
         self.current = Some(Current { label, begun: Instant::now(), expected });
-        self.next_draw = Instant::now();
     }
 
-    /// Draws the runs' flows as they are after `elapsed`, or the bar if it is time to and no flows are shown.
+    /// Draws the runs' flows as they are after `elapsed`, or the bar if no flows are shown.
     pub(super) fn draw(&mut self, elapsed: Duration, rows: &[Row]) {
         if !rows.is_empty() {
             return self.draw_flows(elapsed, rows);
         }
-        let (Some(columns), Some(current)) = (self.columns, &self.current) else { return };
-        if Instant::now() < self.next_draw || self.table.is_some() {
+        let (Some(current), None) = (&self.current, &self.table) else { return };
+        if self.bar.is_hidden() {
             return;
         }
-        self.next_draw = Instant::now() + DRAW_EVERY;
         let elapsed = current.begun.elapsed().min(current.expected);
         let part = elapsed.as_secs_f64() / current.expected.as_secs_f64().max(0.001);
-        let line = bar(self.done, self.total, part, self.left.saturating_sub(elapsed), &current.label);
-        let cut: String = line.chars().take(columns.saturating_sub(1)).collect();
-        let _ = write!(self.out, "\r{cut}\x1b[K");
-        let _ = self.out.flush();
+        let left = time(self.left.saturating_sub(elapsed));
+        self.bar.set_message(format!("{}/{}  {left} left  {}", self.done, self.total, current.label));
+        if self.bar.is_finished() {
+            self.bar.reset();
+        }
+        self.bar.update(|state| {
+            state.set_len(self.total * PARTS);
+            state.set_pos(self.done * PARTS + (part * PARTS as f64) as u64);
+        });
     }
 
     fn draw_flows(&mut self, elapsed: Duration, rows: &[Row]) {
         let Some(current) = &self.current else { return };
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
+        }
         let style = Style::of(self.columns.filter(|_| self.lines > rows.len() + TABLE_HEAD));
         let table = self.table.get_or_insert_with(|| Table::new(style));
         // A closed standard error is no failure.
@@ -130,17 +151,8 @@ impl<W: Write> Progress<W> {
     /// Leaves the terminal as it was.
     pub(super) fn end(&mut self) {
         self.current = None;
-        if self.columns.is_some() {
-            let _ = write!(self.out, "\r\x1b[K");
-            let _ = self.out.flush();
-        }
+        self.bar.finish_and_clear();
     }
-}
-
-fn bar(done: u64, total: u64, part: f64, left: Duration, label: &str) -> String {
-    let share = (done as f64 + part) / total.max(1) as f64;
-    let full = ((share * BAR as f64) as usize).min(BAR);
-    format!("{}{} {done}/{total}  {} left  {label}", "█".repeat(full), "░".repeat(BAR - full), time(left))
 }
 
 /// "45 s", "3 min 20 s", "2 h 5 min".
@@ -181,19 +193,23 @@ impl Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use indicatif::InMemoryTerm;
+
+    fn on(terminal: &InMemoryTerm) -> Progress<Vec<u8>> {
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        Progress::on(Vec::new(), target, Some(80))
+    }
 
     #[test]
-    fn times_and_bars() {
+    fn times_are_in_two_units_at_most() {
         assert_eq!(time(Duration::from_millis(100)), "1 s");
         assert_eq!(time(Duration::from_secs(200)), "3 min 20 s");
         assert_eq!(time(Duration::from_secs(7500)), "2 h 5 min");
-        let shown = bar(5, 10, 0.5, Duration::from_secs(9), "reno");
-        assert_eq!(shown, "█████████████░░░░░░░░░░░ 5/10  9 s left  reno");
     }
 
     #[test]
     fn lines_where_there_is_no_terminal() {
-        let mut progress = Progress::new(Vec::new(), None);
+        let mut progress = Progress::new(Vec::new());
         progress.begin(4, 1);
         progress.run("reno kernel".into(), Duration::from_secs(10), Duration::from_secs(30));
         progress.draw(Duration::ZERO, &[]);
@@ -204,8 +220,8 @@ mod tests {
 
     #[test]
     fn flows_that_are_shown_take_the_bars_place() {
-        let shown = |columns: Option<usize>| {
-            let mut progress = Progress::new(Vec::new(), columns);
+        let terminal = InMemoryTerm::new(4, 80);
+        let shown = |mut progress: Progress<Vec<u8>>| {
             progress.begin(1, 0);
             progress.run("a link".into(), Duration::from_secs(10), Duration::from_secs(10));
             let row = Row { flow: "a flow".into(), ..Row::default() };
@@ -213,23 +229,31 @@ mod tests {
             progress.draw(Duration::from_secs(1), &[]);
             String::from_utf8(progress.into_inner()).unwrap()
         };
-        let (plain, terminal) = (shown(None), shown(Some(80)));
-        for text in [&plain, &terminal] {
+        let (plain, redrawn) = (shown(Progress::new(Vec::new())), shown(on(&terminal)));
+        for text in [&plain, &redrawn] {
             assert!(text.contains("1.0 s  a link") && text.contains("a flow"), "{text}");
         }
-        assert!(!plain.contains('\x1b') && terminal.contains("\x1b[K") && !terminal.contains('░'));
+        assert!(!plain.contains('\x1b') && redrawn.contains("\x1b[K"));
+        assert_eq!(terminal.contents(), "");
     }
 
     #[test]
-    fn a_terminal_gets_one_line_and_failures_stay() {
-        let mut progress = Progress::new(Vec::new(), Some(40));
-        progress.begin(2, 0);
-        progress.run("a".into(), Duration::from_secs(1), Duration::from_secs(2));
+    fn a_terminal_gets_a_bar_and_failures_stay() {
+        let terminal = InMemoryTerm::new(4, 80);
+        let mut progress = on(&terminal);
+        progress.begin(10, 5);
+        progress.say("5 of 10 runs are there");
+        assert_eq!(terminal.contents(), "");
+        // A run of no length leaves the clock out of what is shown.
+        progress.run("reno".into(), Duration::ZERO, Duration::from_secs(9));
         progress.draw(Duration::ZERO, &[]);
-        progress.ran("a", false, "failed: no route");
+        let bar = "████████████░░░░░░░░░░░░ 5/10  9 s left  reno";
+        assert_eq!(terminal.contents(), bar);
+        progress.ran("reno", false, "failed: no route");
+        assert_eq!(terminal.contents(), bar);
         progress.end();
+        assert_eq!(terminal.contents(), "");
         let text = String::from_utf8(progress.into_inner()).unwrap();
-        assert!(text.starts_with("\r░") && text.contains("\r\x1b[K0/2 a: failed: no route; 1 s left\n"));
-        assert!(text.ends_with("\r\x1b[K"));
+        assert_eq!(text, "5 of 10 runs are there\n5/10 reno: failed: no route; 9 s left\n");
     }
 }

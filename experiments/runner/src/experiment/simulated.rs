@@ -10,7 +10,7 @@ use ccplane_core::{Companion, Core};
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{self as netsim, Capacity, LinkChange, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{
-    AgentUse, Completion, Completions, DatagramsUse, Datapath, FlowResult, LinkUse, Measured, State,
+    AgentUse, Completion, Completions, DatagramsUse, Datapath, FlowResult, LinkUse, RunFigures, StateChange,
 };
 use ccplane_sim::{SimDatapath, Source, Stack};
 
@@ -19,7 +19,7 @@ use super::live::DRAIN;
 use super::{Job, RunControl, short_arrivals};
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
-use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Scenario, Traffic};
+use crate::plan::{Datagrams, Discipline, Medium, PlanLink, Queue, Scenario, Traffic};
 use crate::sim::{self, OwnPath, SimChange, Simulated, Simulation, SimulationFlow};
 
 /// Virtual time between two polls of the queue, microseconds.
@@ -37,7 +37,7 @@ pub(super) fn run(
     agents: &mut dyn Agents,
     control: &mut RunControl<'_>,
     watch: Option<&mut dyn Companion>,
-) -> Result<Measured> {
+) -> Result<RunFigures> {
     let algorithms = algorithms(job)?;
     let learns = algorithms.iter().find(|a| job.contender.learning && a.name() == job.contender.algorithm);
     let mut learner = learns.map(|a| agents.learner(a, job.seed)).transpose().map_err(Error::Agent)?;
@@ -73,7 +73,7 @@ pub(super) fn run(
 struct States<'a> {
     beside: Option<&'a mut (dyn Companion + 'static)>,
     next_us: u64,
-    told: HashMap<FlowId, Vec<State>>,
+    told: HashMap<FlowId, Vec<StateChange>>,
 }
 
 impl Companion for States<'_> {
@@ -89,7 +89,7 @@ impl Companion for States<'_> {
             let Some(state) = flow.state() else { continue };
             let told = self.told.entry(flow.flow()).or_default();
             if told.last().is_none_or(|last| last.state != state) {
-                told.push(State { t_ms: now_us / 1000, state: state.to_owned() });
+                told.push(StateChange { t_ms: now_us / 1000, state: state.to_owned() });
             }
         }
     }
@@ -185,7 +185,7 @@ fn own_path(scenario: &Scenario, n: usize) -> OwnPath {
 }
 
 /// Translates a plan's link into the simulator's configuration.
-fn simulated(link: &Link, emulated: bool) -> LinkConfig {
+fn simulated(link: &PlanLink, emulated: bool) -> LinkConfig {
     let (queue, discipline) = waiting(link.queue);
     LinkConfig {
         loss_ppm: link.loss_ppm,
@@ -231,7 +231,7 @@ fn capacity(medium: &Medium, emulated: bool) -> Capacity {
 }
 
 /// Returns the changes of the link and of its way back.
-fn changes(link: &Link) -> Vec<SimChange> {
+fn changes(link: &PlanLink) -> Vec<SimChange> {
     let of = |c: &crate::plan::Change| {
         let delay_ns = c.delay_us.map(|us| us * 1000);
         let there = LinkChange { bit_per_s: c.bit_per_s, delay_ns, loss_ppm: c.loss_ppm };
@@ -243,7 +243,7 @@ fn changes(link: &Link) -> Vec<SimChange> {
 
 /// Returns the ways back as the simulator has them: no link where nothing limits them but a delay that stays as it is.
 #[must_use]
-pub fn way_back(link: &Link, emulated: bool) -> Option<LinkConfig> {
+pub fn way_back(link: &PlanLink, emulated: bool) -> Option<LinkConfig> {
     let capacity = match &link.way_back {
         Medium::Veth | Medium::Unlimited if link.changes.is_empty() && link.return_loss_ppm == 0 => {
             return None;
@@ -263,7 +263,7 @@ pub fn way_back(link: &Link, emulated: bool) -> Option<LinkConfig> {
 struct Marks<'a> {
     from_us: u64,
     to_us: u64,
-    link: &'a Link,
+    link: &'a PlanLink,
     from: Option<LinkStats>,
     to: Option<LinkStats>,
     queue_delays_us: Vec<u64>,
@@ -338,9 +338,9 @@ fn measured(
     simulation: &Simulation,
     done: &Simulated,
     marks: &Marks<'_>,
-    mut states: HashMap<FlowId, Vec<State>>,
-) -> Measured {
-    let mut measured = Measured { link: marks.link_use(), ..Measured::default() };
+    mut states: HashMap<FlowId, Vec<StateChange>>,
+) -> RunFigures {
+    let mut measured = RunFigures { link: marks.link_use(), ..RunFigures::default() };
     let mut agent = AgentUse { reports: done.counters.reports, ..AgentUse::default() };
     let (mut short, mut beside) = (Completions::default(), Completions::default());
     let mut numbers = (0, 0);

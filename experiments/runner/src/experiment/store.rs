@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_results::{Header, Outcome, Results, ResultsError, Run};
+use ccplane_results::{Header, Results, ResultsError, Run, RunOutcome};
 
 /// Reasons why results cannot be written there.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ impl Store {
     /// Whether it was run to its end.
     #[must_use]
     pub fn is_done(&self, scenario: &str, contender: &str, repeat: u32) -> bool {
-        self.runs(scenario, contender, repeat).any(|r| matches!(r.outcome, Outcome::Ok(_)))
+        self.runs(scenario, contender, repeat).any(|r| matches!(r.outcome, RunOutcome::Ok(_)))
     }
 
     /// Adds a run; it is on disk on return.

@@ -1,8 +1,8 @@
 //! A contender's flows between the link's changes are compared with an oracle that knows the link.
 
-use ccplane_results::{FlowResult, Measured, Stretch};
+use ccplane_results::{FlowResult, RunFigures, Stretch};
 
-use crate::plan::Link;
+use crate::plan::PlanLink;
 
 /// The reward is averaged over this long before it is judged, milliseconds.
 const BIN_MS: u64 = 500;
@@ -21,7 +21,7 @@ const SLACK_US: u64 = 2_000;
 const PAYLOAD_PPM: u64 = 1448 * PPM / 1504;
 
 /// Returns each stretch between changes; none where the link stays as it is, or has no rate.
-pub(super) fn stretches(link: &Link, duration_ms: u64, measured: &Measured) -> Vec<Stretch> {
+pub(super) fn stretches(link: &PlanLink, duration_ms: u64, measured: &RunFigures) -> Vec<Stretch> {
     if link.changes.is_empty() {
         return Vec::new();
     }
@@ -30,7 +30,7 @@ pub(super) fn stretches(link: &Link, duration_ms: u64, measured: &Measured) -> V
     starts.zip(ends).filter_map(|(from_ms, to_ms)| stretch(link, from_ms, to_ms, measured)).collect()
 }
 
-fn stretch(link: &Link, from_ms: u64, to_ms: u64, measured: &Measured) -> Option<Stretch> {
+fn stretch(link: &PlanLink, from_ms: u64, to_ms: u64, measured: &RunFigures) -> Option<Stretch> {
     let now = link.at(from_ms);
     let capacity_bps = now.medium.rate_bit_per_s()? * PAYLOAD_PPM / PPM;
     let base_rtt_us = 2 * now.delay_us;
@@ -76,9 +76,9 @@ mod tests {
     use ccplane_results::Series;
 
     /// 10 Mb/s of payload and 40 ms, from 4 s on half of that and 80 ms.
-    fn link() -> Link {
+    fn link() -> PlanLink {
         let rate = |payload: u64| payload * 1504 / 1448 + 1;
-        Link {
+        PlanLink {
             medium: Medium::Rate(rate(10_000_000)),
             way_back: Medium::Unlimited,
             return_queue: Queue::default(),
@@ -96,12 +96,12 @@ mod tests {
         }
     }
 
-    fn flow(samples: impl Fn(u64) -> (u64, u64)) -> Measured {
+    fn flow(samples: impl Fn(u64) -> (u64, u64)) -> RunFigures {
         let t_ms: Vec<u64> = (1..=80).map(|n| n * 100).collect();
         let throughput_bps = t_ms.iter().map(|t| samples(*t).0).collect();
         let srtt_us = t_ms.iter().map(|t| samples(*t).1).collect();
         let series = Series { t_ms, throughput_bps, srtt_us, ..Series::default() };
-        Measured { flows: vec![FlowResult { series, ..FlowResult::default() }], ..Measured::default() }
+        RunFigures { flows: vec![FlowResult { series, ..FlowResult::default() }], ..RunFigures::default() }
     }
 
     #[test]

@@ -32,7 +32,7 @@ datapath = "sim"
 fn go(plan: &Plan, directory: &Path, stopped: &dyn Fn() -> bool) -> Result<Ended, ExperimentError> {
     let options =
         Options { results: results_path(directory, plan), force: false, command: "test".to_owned() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     run(plan, &options, &ccplane_algs::all(), &mut NoAgents, stopped, &mut progress)
 }
 
@@ -101,7 +101,7 @@ fn a_stopped_plan_goes_on_where_it_was_and_comes_to_the_same() {
     let all = go(&plan, whole.path(), &|| false).unwrap();
     assert_eq!((all.done, all.total, all.failed, all.interrupted), (4, 4, 0, false));
     for run in &all.results.runs {
-        let Outcome::Ok(measured) = &run.outcome else { panic!("{:?}", run.outcome) };
+        let RunOutcome::Ok(measured) = &run.outcome else { panic!("{:?}", run.outcome) };
         let bps = measured.flows[0].throughput_bps;
         assert!((9_000_000..12_000_000).contains(&bps), "{bps}");
         assert_eq!(measured.agent.unwrap().unsteered_flows, 0);
@@ -148,7 +148,7 @@ fn more_repeats_and_other_words_go_on_another_link_does_not() {
     assert!(refused.contains("another plan") && refused.contains("--results"), "{refused}");
     let options =
         Options { results: results_path(directory.path(), &other), force: true, command: String::new() };
-    let mut progress = Progress::new(Vec::new(), None);
+    let mut progress = Progress::new(Vec::new());
     let all = ccplane_algs::all();
     let ended = run(&other, &options, &all, &mut NoAgents, &|| false, &mut progress).unwrap();
     assert_eq!(ended.results.runs.len(), 4);
@@ -162,7 +162,9 @@ fn simulated_background_and_short_flows() {
         + "[traffic]\nkind = \"incast\"\nsenders = 5\nbytes = 10_000\nevery_ms = 500\n"
         + "[[background]]\nalgorithm = \"cubic\"\nstart_s = 0.5\nstop_s = 1.5\n";
     let ended = go(&plan(&text), directory.path(), &|| false).unwrap();
-    let Outcome::Ok(measured) = &ended.results.runs[0].outcome else { panic!("{:?}", ended.results.runs[0]) };
+    let RunOutcome::Ok(measured) = &ended.results.runs[0].outcome else {
+        panic!("{:?}", ended.results.runs[0])
+    };
     let completions = measured.completions.as_ref().unwrap();
     assert_eq!((completions.flows.len(), completions.unfinished), (20, 0));
     assert!(completions.flows.iter().all(|f| f.bytes == 10_000 && f.fct_us > 10_000), "{completions:?}");

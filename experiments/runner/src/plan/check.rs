@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use ccplane_files::document::Problem;
 use ccplane_results::{Contender, Datapath, PaperFigure};
 
-use super::model::{Link, Medium, Scenario, Simulator, Tool, Traffic};
+use super::model::{Medium, PlanLink, Scenario, Simulator, Tool, Traffic};
 use super::number::decimal;
 use super::source::{PaperSource, PlanSource, TrafficSource};
 use super::{Known, MAX_AT_ONCE, MAX_FLOWS, MAX_NAME_CHARS};
@@ -138,7 +138,7 @@ pub(super) fn scenarios(
     Ok(scenarios)
 }
 
-fn default_name(link: &Link) -> String {
+fn default_name(link: &PlanLink) -> String {
     let speed = match &link.medium {
         Medium::Veth => return "veth".to_owned(),
         Medium::Unlimited => "no limit".to_owned(),

@@ -37,8 +37,8 @@ use ccplane_results::{Contender, Datapath, PLAN_ADVICE, PLAN_VERSION};
 
 pub use error::{NothingLeft, PlanError, why_not_there};
 pub use model::{
-    Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Link, Medium, OwnPaths, Periods, Plan,
-    Policer, Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
+    Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Medium, OwnPaths, Periods, Plan,
+    PlanLink, Policer, Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
 };
 pub(crate) use number::decimal;
 use source::PlanSource;

@@ -53,7 +53,7 @@ pub struct Scenario {
     pub name: String,
     /// The values that a sweep set, by the plan's key.
     pub parameters: BTreeMap<String, String>,
-    pub link: Link,
+    pub link: PlanLink,
     /// The traffic of each contender.
     pub traffic: Traffic,
     /// When the first of the contender's bulk flows starts, milliseconds.
@@ -102,7 +102,7 @@ pub struct Simulator {
 /// A link. The data's direction has the bottleneck; acknowledgements come back with the same delay, unhindered unless
 /// `way_back` says otherwise.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Link {
+pub struct PlanLink {
     pub medium: Medium,
     /// The medium of what comes back.
     pub way_back: Medium,
@@ -120,10 +120,10 @@ pub struct Link {
     pub changes: Vec<Change>,
 }
 
-impl Link {
+impl PlanLink {
     /// The link after all changes up to `at_ms`.
     #[must_use]
-    pub fn at(&self, at_ms: u64) -> Link {
+    pub fn at(&self, at_ms: u64) -> PlanLink {
         let mut link = self.clone();
         for change in self.changes.iter().take_while(|c| c.at_ms <= at_ms) {
             link.medium = change.bit_per_s.map_or(link.medium, Medium::Rate);
@@ -404,7 +404,7 @@ pub struct Periods {
 }
 
 /// In words: rate or trace, delay, queue, loss.
-impl fmt::Display for Link {
+impl fmt::Display for PlanLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.medium {
             Medium::Veth => return f.write_str("veth pair, not emulated"),

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{FlowResult, Measured};
+use ccplane_results::{FlowResult, RunFigures};
 use ccplane_runner::experiment;
 use ccplane_runner::plan::{Known, Overrides, Plan};
 
 /// One run of 12 Mb/s and 20 ms for 10 s with these keys of the link, and tables behind it.
-fn run(algorithm: &str, link: &str, tables: &str) -> Measured {
+fn run(algorithm: &str, link: &str, tables: &str) -> RunFigures {
     let text = format!(
         "title = \"t\"\nduration_s = 10\nsample_ms = 100\n[simulator]\nemulated = true\n[[link]]\nrate_mbit = 12\ndelay_ms = 10\n{link}\n\
          [[algorithm]]\nalgorithm = \"{algorithm}\"\ndatapath = \"sim\"\n{tables}\n"
@@ -28,11 +28,11 @@ fn run(algorithm: &str, link: &str, tables: &str) -> Measured {
     measured
 }
 
-fn own(measured: &Measured) -> Vec<&FlowResult> {
+fn own(measured: &RunFigures) -> Vec<&FlowResult> {
     measured.flows.iter().filter(|f| f.background.is_none()).collect()
 }
 
-fn mbit(measured: &Measured) -> f64 {
+fn mbit(measured: &RunFigures) -> f64 {
     own(measured).iter().map(|f| f.throughput_bps).sum::<u64>() as f64 / 1e6
 }
 

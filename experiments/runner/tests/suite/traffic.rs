@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::{Namespace, available};
 use ccplane_runner::Error;
-use ccplane_runner::traffic::{BulkFlow, End, FlowConfig, MAX_DURATION, Outcome, check_congestion};
+use ccplane_runner::traffic::{BulkFlow, End, FlowConfig, FlowOutcome, MAX_DURATION, check_congestion};
 use ccplane_testing::{PATIENCE, wait_until};
 
 fn namespace(test: &str) -> Option<Namespace> {
@@ -43,7 +43,7 @@ fn threads(port: u16) -> usize {
         .count()
 }
 
-fn assert_monotone(outcome: &Outcome) {
+fn assert_monotone(outcome: &FlowOutcome) {
     for pair in outcome.samples.windows(2) {
         let (a, b) = (&pair[0], &pair[1]);
         assert!(a.at_us < b.at_us, "{} then {}", a.at_us, b.at_us);

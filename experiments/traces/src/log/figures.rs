@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Event, Kind, LinkLog, LogReason};
-use crate::error::{Error, Place, check_range};
+use crate::error::{Error, InputPlace, check_range};
 
 /// Bins of a series.
 pub const MAX_BINS: u32 = 1 << 20;
@@ -77,7 +77,7 @@ impl LinkLog {
     /// # Errors
     /// A log without a departure or that takes no time.
     pub fn figures(&self) -> Result<Figures, Error> {
-        let refuse = |reason| Error::Log { place: Place::default(), reason };
+        let refuse = |reason| Error::Log { place: InputPlace::default(), reason };
         let times = self.events.iter().map(|e| e.at_ms);
         // As in mahimahi: the first by place, the last by time.
         let (first_ms, last_ms) = (self.events.first().map_or(0, |e| e.at_ms), times.max().unwrap_or(0));

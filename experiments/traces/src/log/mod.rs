@@ -8,7 +8,7 @@ mod figures;
 
 pub use figures::{Bin, DelayPoint, Figures};
 
-use crate::error::{Error, Place};
+use crate::error::{Error, InputPlace};
 
 pub use crate::limits::{MAX_EVENTS, MAX_LOG_MS};
 pub use crate::reason::LogReason;
@@ -69,7 +69,7 @@ impl LinkLog {
         let mut base_ms = None;
         for (n, line) in text.lines().enumerate() {
             log.read(line, &mut base_ms).map_err(|reason| {
-                let place = Place { file: None, line: Some(n + 1) };
+                let place = InputPlace { file: None, line: Some(n + 1) };
                 Error::Log { place, reason }
             })?;
         }

@@ -9,9 +9,12 @@ mod avx2;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod avx512;
 
+use crate::bits::Bits;
+use crate::bounds::{MAX_CLASSES, MAX_WIDTH};
 use crate::kernel::{Code, Kernel};
-use crate::prepared::{STEP, hidden_len, output_len};
-use crate::{Bits, Classified, Inference, MAX_CLASSES, MAX_WIDTH, Prepared, tables};
+use crate::model::{Classified, Inference};
+use crate::prepared::{Prepared, STEP, hidden_len, output_len};
+use crate::tables;
 
 impl Prepared {
     /// Runs the network. Missing inputs count as 0.

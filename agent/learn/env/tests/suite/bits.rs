@@ -3,7 +3,7 @@
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, FoldAlgorithm, Parameter, ProgramSource, Report};
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_env::{
-    Decider, FlowSetup, Integer, Link, NoDecider, NoObserver, OnOff, Phase, Prepared, Scenario, Stack, run,
+    Decider, EnvLink, FlowSetup, Integer, NoDecider, NoObserver, OnOff, Phase, Prepared, Scenario, Stack, run,
 };
 use ccplane_learn::Rng;
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
@@ -203,7 +203,7 @@ fn scenario(bytes_per_s: u64, rtt_ns: u64, queue_packets: usize, flows: u64, sta
         bytes: None,
     };
     Scenario {
-        link: Link::new(vec![phase], queue_packets),
+        link: EnvLink::new(vec![phase], queue_packets),
         way_back: None,
         flows: (0..flows).map(flow).collect(),
         cross: None,
@@ -275,7 +275,7 @@ fn drawn(kind: Kind, number: u64) -> (Scenario, u64) {
 }
 
 /// A link like another one whose opportunities to deliver come at random, at the same mean rate.
-fn traced(like: &Link, between: &mut dyn FnMut(f64, f64) -> f64) -> Link {
+fn traced(like: &EnvLink, between: &mut dyn FnMut(f64, f64) -> f64) -> EnvLink {
     let phase = like.phases[0];
     let gap_ms = f64::from(OPPORTUNITY_BYTES) * 1e3 / phase.bytes_per_s as f64;
     let (mut at_ms, mut opportunities_ms) = (0.0, Vec::new());
@@ -284,7 +284,7 @@ fn traced(like: &Link, between: &mut dyn FnMut(f64, f64) -> f64) -> Link {
         opportunities_ms.push(at_ms as u32 + 1);
     }
     let trace = Trace::from_opportunities_ms(opportunities_ms).unwrap();
-    Link::of_trace(trace, like.queue_packets, phase, UNTIL_NS)
+    EnvLink::of_trace(trace, like.queue_packets, phase, UNTIL_NS)
 }
 
 fn witness(paced: i64) -> Arc<dyn Algorithm> {

@@ -7,7 +7,7 @@ use ccplane_program::ir::{
 };
 use ccplane_program::lang::Span;
 use ccplane_program::lang::ast::{Decl, Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
-use ccplane_program::vm::{EWMA_DENOM, Measured, NoPolicies, Prims, ProgramState, SendPrims, wrapped_max};
+use ccplane_program::vm::{EWMA_DENOM, NoPolicies, PrimValues, Prims, ProgramState, SendPrims, wrapped_max};
 
 /// Choices taken from bytes; all 0 once they are used up.
 pub struct Choices<'a>(pub &'a [u8]);
@@ -241,7 +241,7 @@ impl Naive {
     }
 
     /// Runs one ACK; the values of the registers before volatile ones are reset, if it reports.
-    pub fn invoke(&mut self, program: &Source, prims: &impl Measured) -> Option<BTreeMap<String, i64>> {
+    pub fn invoke(&mut self, program: &Source, prims: &impl PrimValues) -> Option<BTreeMap<String, i64>> {
         (self.reported, self.fallthrough) = (false, false);
         let before = self.values.clone();
         let now_us = prims.get(program.hook.clock());
@@ -420,7 +420,7 @@ pub fn vm_does_what_the_text_says(choices: &mut Choices<'_>, acks: usize) {
     }
 }
 
-fn agree<'c, M: Measured>(
+fn agree<'c, M: PrimValues>(
     choices: &mut Choices<'c>,
     invocations: usize,
     ast: &Source,

@@ -40,7 +40,7 @@ use proof::Proof;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use table::{CLEAR_UID, FILLER_UID, FIRST_UID, PLACES, Room, Table};
+use table::{CLEAR_UID, FILLER_UID, FIRST_UID, PLACES, ProgramRoom, Table};
 use tracing::{debug, warn};
 
 /// A program that reports on every ACK: what a flow runs whose place in the table was written over, and by which a silent
@@ -254,19 +254,19 @@ impl V1Peer {
             return self.reserve(wire_uid).map(|()| false);
         }
         match self.table.room(wire_uid, &self.in_use()) {
-            Room::Held => {}
-            Room::Append => {
+            ProgramRoom::Held => {}
+            ProgramRoom::Append => {
                 self.send_program(wire_uid)?;
                 self.table.appended(wire_uid);
             }
-            Room::Rewrite(places) => {
+            ProgramRoom::Rewrite(places) => {
                 for uid in &places {
                     self.send_program(*uid)?;
                 }
                 self.table.rewritten(places);
             }
-            Room::Full => return Err(DatapathError::ProgramsFull { limit: PLACES - 1 }),
-            Room::Unknown => {
+            ProgramRoom::Full => return Err(DatapathError::ProgramsFull { limit: PLACES - 1 }),
+            ProgramRoom::Unknown => {
                 self.reserve(wire_uid)?;
                 self.listen()?;
                 return Ok(false);

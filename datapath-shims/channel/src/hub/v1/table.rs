@@ -25,7 +25,7 @@ pub(super) struct Table {
 
 /// The way of one more program into the table.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(super) enum ProgramRoom {
     /// The program is there.
     Held,
     /// The table's programs are not known: the flows that run them are to be heard first.
@@ -64,25 +64,25 @@ impl Table {
     }
 
     /// Finds room for `uid`. `in_use`: programs of flows.
-    pub(super) fn room(&self, uid: u32, in_use: &BTreeSet<u32>) -> Room {
+    pub(super) fn room(&self, uid: u32, in_use: &BTreeSet<u32>) -> ProgramRoom {
         let Some(places) = &self.places else {
-            return if self.seen.contains(&uid) { Room::Held } else { Room::Unknown };
+            return if self.seen.contains(&uid) { ProgramRoom::Held } else { ProgramRoom::Unknown };
         };
         if places.contains(&uid) {
-            return Room::Held;
+            return ProgramRoom::Held;
         }
         if places.is_empty() {
-            return Room::Rewrite(vec![CLEAR_UID, uid]);
+            return ProgramRoom::Rewrite(vec![CLEAR_UID, uid]);
         }
         if places.len() < PLACES {
-            return Room::Append;
+            return ProgramRoom::Append;
         }
         let unused = |held: &u32| *held == FILLER_UID || (*held >= FIRST_UID && !in_use.contains(held));
         let place = places.iter().position(|held| *held == FILLER_UID);
-        let Some(place) = place.or_else(|| places.iter().position(unused)) else { return Room::Full };
+        let Some(place) = place.or_else(|| places.iter().position(unused)) else { return ProgramRoom::Full };
         let mut places = places.clone();
         places[place] = uid;
-        Room::Rewrite(places)
+        ProgramRoom::Rewrite(places)
     }
 
     /// A table by which every flow is heard, whatever its place: it reports at its next ACK.
@@ -140,19 +140,19 @@ mod tests {
     fn a_fresh_table_fills_up_place_by_place() {
         let mut table = Table::default();
         table.emptied();
-        assert_eq!(table.room(10, &used([])), Room::Rewrite(vec![CLEAR_UID, 10]));
+        assert_eq!(table.room(10, &used([])), ProgramRoom::Rewrite(vec![CLEAR_UID, 10]));
         table.rewritten(vec![CLEAR_UID, 10]);
         for uid in 11..18 {
-            assert_eq!(table.room(uid, &used([])), Room::Append);
+            assert_eq!(table.room(uid, &used([])), ProgramRoom::Append);
             table.appended(uid);
         }
-        assert_eq!(table.room(17, &used([])), Room::Held);
+        assert_eq!(table.room(17, &used([])), ProgramRoom::Held);
         let all = used([10, 11, 12, 13, 14, 15, 16, 17]);
-        assert_eq!(table.room(18, &all), Room::Full);
+        assert_eq!(table.room(18, &all), ProgramRoom::Full);
         let mut rest = all;
         rest.remove(&12);
         let places = vec![CLEAR_UID, 10, 11, 18, 13, 14, 15, 16, 17];
-        assert_eq!(table.room(18, &rest), Room::Rewrite(places), "the others stay where they are");
+        assert_eq!(table.room(18, &rest), ProgramRoom::Rewrite(places), "the others stay where they are");
     }
 
     #[test]
@@ -161,15 +161,15 @@ mod tests {
         table.saw(FILLER_UID);
         table.saw(30);
         assert!(!table.is_known());
-        assert_eq!(table.room(30, &used([])), Room::Held);
-        assert_eq!(table.room(40, &used([30])), Room::Unknown);
+        assert_eq!(table.room(30, &used([])), ProgramRoom::Held);
+        assert_eq!(table.room(40, &used([30])), ProgramRoom::Unknown);
         table.rewritten(Table::beacons());
-        assert_eq!(table.room(40, &used([30])), Room::Rewrite(vec![1, 40, 2, 2, 2, 2, 2, 2, 2]));
+        assert_eq!(table.room(40, &used([30])), ProgramRoom::Rewrite(vec![1, 40, 2, 2, 2, 2, 2, 2, 2]));
         let places = Table::filled(&used([30, 40]), [30, 50]);
         let filled = [CLEAR_UID, 40, FILLER_UID, 50, FILLER_UID, FILLER_UID, FILLER_UID, 30, FILLER_UID];
         assert_eq!(places, filled, "every place is filled, by names");
         table.rewritten(places);
-        let Room::Rewrite(places) = table.room(60, &used([])) else { panic!() };
+        let ProgramRoom::Rewrite(places) = table.room(60, &used([])) else { panic!() };
         assert_eq!(places[..4], [CLEAR_UID, 40, 60, 50], "in the place of a filler");
         let most = Table::filled(&(70..78).collect(), 80..90);
         assert!((70..78).all(|uid| most.contains(&uid)), "what flows run comes first: {most:?}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ccplane_channel::hub::{Hub, HubOptions};
-use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Turn};
+use ccplane_channel::{End, RING_BYTES, RecordBuffer, ServeOptions, Served, Transport, Turn};
 use ccplane_contract::fake::FakeDatapath;
 use ccplane_contract::registry::Programs;
 use ccplane_contract::{Event, FlowId, FlowInfo, ProgramUid};
@@ -65,7 +65,7 @@ pub struct Agent {
     pub minor: u8,
     /// The answer to a HELLO; `None` for WELCOME.
     pub answer: Option<Vec<u8>>,
-    record: Record,
+    record: RecordBuffer,
     dir: tempfile::TempDir,
 }
 
@@ -83,7 +83,7 @@ impl Agent {
             now_us: 0,
             minor: MINOR,
             answer: None,
-            record: Record::default(),
+            record: RecordBuffer::default(),
             dir,
         }
     }

@@ -1,8 +1,12 @@
 //! Promises 6 and 7, of datapaths that run policies.
 
 use super::{A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promise, refused, window_is};
+use crate::command::{Field, Part};
+use crate::datapath::SlotStats;
+use crate::error::DatapathError;
+use crate::flow::Mode;
+use crate::ids::{FlowId, SnapshotUid};
 use crate::suite::linear::Linear;
-use crate::{DatapathError, Field, FlowId, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::image::{self, PIN, map};
 use ccplane_infer::{Bits, FlowPolicy, Level, Shape, ShapeError, spread};
 

@@ -2,7 +2,7 @@
 //! destination among its operands.
 
 use super::{Case, CaseError, Expectation, Observable};
-use crate::suite::executor::{Script, Step};
+use crate::suite::executor::{Script, ScriptStep};
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
 use ccplane_program::vm::Prims;
 
@@ -219,8 +219,8 @@ impl Form {
         prims.set(Prim::FlowWasTimeout, self.a.1);
         let fields = [(control, self.a.1), (control + 1, self.b.1)];
         let steps = vec![
-            Step::Update(fields.map(|(r, value)| (crate::Field::Reg(r), value)).to_vec()),
-            Step::Invoke(prims),
+            ScriptStep::Update(fields.map(|(r, value)| (crate::command::Field::Reg(r), value)).to_vec()),
+            ScriptStep::Invoke(prims),
         ];
         let expect = |what, value| Expectation { invocation: 0, what, value };
         let mut expectations: Vec<Expectation> = ways

@@ -7,7 +7,7 @@ mod policies;
 mod programs;
 
 use super::executor::{Divergence, Executor, Observation, Script, observe};
-use crate::mss_register;
+use crate::fields::mss_register;
 use std::fmt;
 
 /// Something that an observation shows.

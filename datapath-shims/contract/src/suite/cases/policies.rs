@@ -2,9 +2,9 @@
 
 use super::programs::{Draft, case};
 use super::{Case, CaseError, Observable};
+use crate::command::{Field, Part};
 use crate::suite::linear::Linear;
 use crate::suite::operation::Operation;
-use crate::{Field, Part};
 use ccplane_infer::ShapeError;
 use ccplane_infer::image::{PIN, map};
 

@@ -1,7 +1,7 @@
 //! Clauses, windows, rates, `Micros`, reports, and what the agent stages.
 
 use super::{Case, CaseError, Expectation, Observable};
-use crate::Field;
+use crate::command::Field;
 use crate::suite::executor::Script;
 use crate::suite::operation::{AckStream, Operation};
 use ccplane_infer::Shape;

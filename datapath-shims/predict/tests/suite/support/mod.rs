@@ -76,7 +76,7 @@ pub fn ask(server: &mut Server, slot: u8, inputs: &[u8], random: u32) -> Reply {
 }
 
 /// Gives feedback, which is never answered.
-pub fn tell(server: &mut Server, feedback: &[u8]) {
+pub fn give_feedback(server: &mut Server, feedback: &[u8]) {
     assert!(!server.handle(feedback, 0, &mut [0; MESSAGE_BYTES]), "feedback was answered");
 }
 

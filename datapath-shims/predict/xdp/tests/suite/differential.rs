@@ -7,7 +7,7 @@ use crate::support::{
 };
 use ccplane_infer::Bits;
 use ccplane_predict::packet::{MESSAGE_BYTES, Reply, offset};
-use ccplane_predict::{Choice, Ending, Portfolio, Refusal, Server, Session, State, WINDOW, Window};
+use ccplane_predict::{Choice, Ending, Portfolio, Refusal, Server, ServerState, Session, WINDOW, Window};
 use ccplane_predict_xdp::{Counter, XDP_DROP, XDP_PASS, XDP_TX, XdpServer};
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
@@ -50,10 +50,10 @@ impl Pair {
 
     /// Goes on with this token, the ones before taken as given out.
     fn skip_to(&mut self, next: u64) {
-        let State { session, epoch, predictors, slots } = self.reference.state(Ending::InOrder);
+        let ServerState { session, epoch, predictors, slots } = self.reference.state(Ending::InOrder);
         let Session { key, window } = session.unwrap();
         let session = Some(Session { key, window: Window::resume(next, window.words().to_vec()).unwrap() });
-        let state = State { session, epoch, predictors, slots };
+        let state = ServerState { session, epoch, predictors, slots };
         let portfolio = Arc::clone(self.reference.portfolio());
         self.reference = Server::new(portfolio, &Choice::DEFAULT, KEY, Some(&state)).unwrap();
         self.xdp.skip_to(0, next);

@@ -2,8 +2,10 @@
 
 mod one;
 
+use super::invoked::Invoked;
+use super::output::{print, print_json};
 use super::run::OwnAgents;
-use super::{Invoked, SIGNALLED, print, print_json, stop_on_signals};
+use super::signals::{SIGNALLED, stop_on_signals};
 use crate::cli::EvaluateArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;

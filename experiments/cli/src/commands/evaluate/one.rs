@@ -1,9 +1,11 @@
 //! One case alone: its plan, its plots, its trace, or what each contender did in it.
 
 use crate::cli::EvaluateArgs;
+use crate::commands::invoked::Invoked;
+use crate::commands::output::{print, print_json, table};
 use crate::commands::qlog_file::{LiveTrace, Trace};
 use crate::commands::run::{OwnAgents, exit_code};
-use crate::commands::{Invoked, SIGNALLED, print, print_json, stop_on_signals, table};
+use crate::commands::signals::{SIGNALLED, stop_on_signals};
 use ccplane_agent::failure::Failure;
 use ccplane_core::Companion;
 use ccplane_evaluation::{

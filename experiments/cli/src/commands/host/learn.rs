@@ -1,7 +1,7 @@
 //! `ccplane host learn`: groups, predictions and the best coalescing, from measurements.
 
 use crate::cli::{FeaturesName, HostLearnArgs};
-use crate::commands::{print, print_json, shown, table};
+use crate::commands::output::{print, print_json, shown, table};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
     CpuSet, CpuSetError, CsvColumns, Features, Frame, LearnConfig, Learned, Page, learned_section,

@@ -2,10 +2,11 @@
 
 use super::subject::{Bar, Host, Opened};
 use crate::cli::HostMeasureArgs;
-use crate::commands::{SIGNALLED, print, print_json, shown, stop_on_signals, table};
+use crate::commands::output::{print, print_json, shown, table};
+use crate::commands::signals::{SIGNALLED, stop_on_signals};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
-    Cell, Frame, Page, Row, RowOutcome, Source, Step, SweepEnd, SweepOptions, Table, TableError,
+    Cell, Frame, Page, Row, RowOutcome, Source, SweepEnd, SweepOptions, SweepStep, Table, TableError,
     swept_section,
 };
 use serde::Serialize;
@@ -21,7 +22,7 @@ const SHOWN: usize = 10;
 
 /// The JSON output of `ccplane host measure`.
 #[derive(Serialize)]
-struct Measured<'a> {
+struct SweepOutput<'a> {
     source: &'a Source,
     /// The origin of the figures in words; a model is called one.
     origin: String,
@@ -62,7 +63,7 @@ pub(super) fn measure(args: &HostMeasureArgs) -> Result<ExitCode, Failure> {
     };
     let stop = stop_on_signals()?;
     let mut bar = Bar::new();
-    let mut told = |step: &Step<'_>| {
+    let mut told = |step: &SweepStep<'_>| {
         let says = match step.outcome {
             Ok(sample) => format!("{:.2} Gb/s  {}", sample.throughput_bps() / 1e9, step.cell),
             Err(why) => format!("failed: {why}"),
@@ -82,7 +83,7 @@ pub(super) fn measure(args: &HostMeasureArgs) -> Result<ExitCode, Failure> {
         SweepEnd::Fault(fault) => (Some(fault.to_string()), ExitCode::FAILURE),
     };
     if args.journal.json {
-        print_json(&Measured {
+        print_json(&SweepOutput {
             source: &results.header.source,
             origin: results.header.source.words(),
             results: &args.results,

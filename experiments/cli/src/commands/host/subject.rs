@@ -3,8 +3,8 @@
 use crate::cli::SubjectArgs;
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
-    Cell, Costs, Knob, LiveError, LiveHost, LiveOptions, MODEL_INTERFACE, ModelHost, NamedInterface, Place,
-    Role, Setting, Source, Space, Subject, TableHeader, Topology,
+    Cell, Costs, Knob, LiveError, LiveHost, LiveOptions, MODEL_INTERFACE, MarkedWork, ModelHost,
+    NamedInterface, Role, Setting, Source, Space, Subject, TableHeader, Topology,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::Path;
@@ -103,9 +103,9 @@ impl Opened {
     }
 
     /// Returns the place of each process in a cell.
-    pub(super) fn places(&self, cell: &Cell) -> Vec<Place> {
+    pub(super) fn places(&self, cell: &Cell) -> Vec<MarkedWork> {
         let places = self.header.space.places(cell, self.header.flows, &self.processors());
-        places.into_iter().map(|(name, processors)| Place { name, processors }).collect()
+        places.into_iter().map(|(name, processors)| MarkedWork { name, processors }).collect()
     }
 
     /// Returns the commands that bring the host into a cell; those of a model would do so if it were one.
@@ -170,7 +170,7 @@ impl Bar {
     pub(super) fn draw(&mut self, done: u64, total: u64, says: &str) {
         self.0.set_length(total);
         self.0.set_position(done);
-        self.0.set_message(crate::commands::shown(says));
+        self.0.set_message(crate::commands::output::shown(says));
     }
 }
 

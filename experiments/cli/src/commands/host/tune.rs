@@ -4,7 +4,8 @@ use super::advice;
 use super::measure::say_what_is_missing;
 use super::subject::{Bar, Host, Opened};
 use crate::cli::{HostTuneArgs, ObjectiveName, SearchName};
-use crate::commands::{SIGNALLED, print, print_json, stop_on_signals};
+use crate::commands::output::{print, print_json};
+use crate::commands::signals::{SIGNALLED, stop_on_signals};
 use ccplane_agent::failure::Failure;
 use ccplane_host::{
     DEFAULT_REPEATS, Objective, Page, Search, Source, Told, TuneEnd, TuneOptions, Tuned, tuned_section,

@@ -2,9 +2,9 @@
 
 use super::{PredictError, images};
 use crate::cli::{PredictAskArgs, PredictBenchArgs};
-use crate::commands::{print, print_json};
+use crate::commands::output::{print, print_json};
 use ccplane_agent::failure::Failure;
-use ccplane_predict::load::{self, Load, Outcome, Pace};
+use ccplane_predict::load::{self, Load, LoadOutcome, Pace};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, MESSAGE_BYTES, Reply, write_request};
 use serde::Serialize;
 use std::io;
@@ -26,7 +26,7 @@ struct Asked {
 
 /// The object that `bench --json` prints.
 #[derive(Serialize)]
-struct Measured {
+struct LoadOutput {
     sent: u64,
     answered: u64,
     right: u64,
@@ -124,7 +124,7 @@ pub(super) fn bench(args: &PredictBenchArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&measured);
     }
-    let Measured { sent, answered, right, per_second, p50_us, p99_us } = measured;
+    let LoadOutput { sent, answered, right, per_second, p50_us, p99_us } = measured;
     print(&format!(
         "{answered} of {sent} answered, {per_second:.0} a second; p50 {p50_us:.1} us, p99 {p99_us:.1} us; \
          {:.1} % right\n",
@@ -132,9 +132,9 @@ pub(super) fn bench(args: &PredictBenchArgs) -> Result<(), Failure> {
     ))
 }
 
-fn measured(outcome: &Outcome) -> Measured {
+fn measured(outcome: &LoadOutcome) -> LoadOutput {
     let latency_us = |share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
-    Measured {
+    LoadOutput {
         sent: outcome.sent,
         answered: outcome.answered,
         right: outcome.right,

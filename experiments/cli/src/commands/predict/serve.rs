@@ -5,8 +5,8 @@ mod kernel;
 use super::PredictError;
 use super::folder::Folder;
 use crate::cli::{PredictChoice, PredictServeArgs, PredictWire};
+use crate::commands::output::{print, print_json};
 use crate::commands::snapshot::verifying_key;
-use crate::commands::{print, print_json};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::owned;
 use ccplane_agent::sequences::Admissions;
@@ -14,8 +14,8 @@ use ccplane_agent::sequences::Admissions;
 use ccplane_predict::wire;
 use ccplane_predict::xsk::Xsk;
 use ccplane_predict::{
-    Choice, Key, MAX_STATE_BYTES, Notice, Refusal, Remote, Server, ServerCounters, Service, State, sockets,
-    uring,
+    Choice, Key, MAX_STATE_BYTES, Notice, Refusal, Remote, Server, ServerCounters, ServerState, Service,
+    sockets, uring,
 };
 use ccplane_snapshot::{Trust, VerifyingKey};
 use serde::Serialize;
@@ -236,11 +236,11 @@ impl Keeper {
 }
 
 /// The state in a folder; one that cannot be read is said, and begun anew.
-fn read_state(folder: &owned::Folder) -> Result<Option<State>, Failure> {
+fn read_state(folder: &owned::Folder) -> Result<Option<ServerState>, Failure> {
     let Some(content) = folder.read(STATE, MAX_STATE_BYTES).map_err(Failure::input)? else {
         return Ok(None);
     };
-    match State::parse(&content) {
+    match ServerState::parse(&content) {
         Ok(state) => Ok(Some(state)),
         Err(error) => {
             let file = folder.path().join(STATE);

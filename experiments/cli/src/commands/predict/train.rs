@@ -2,7 +2,7 @@
 
 use super::{PredictError, images};
 use crate::cli::PredictTrainArgs;
-use crate::commands::{print, print_json};
+use crate::commands::output::{print, print_json};
 use ccplane_agent::failure::Failure;
 use ccplane_predict::train::{Origin, Trained};
 use serde::Serialize;

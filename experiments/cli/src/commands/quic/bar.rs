@@ -20,7 +20,8 @@ impl Bar {
     }
 
     fn on(target: ProgressDrawTarget, name: &str) -> Bar {
-        let bar = ProgressBar::with_draw_target(None, target).with_message(crate::commands::shown(name));
+        let bar =
+            ProgressBar::with_draw_target(None, target).with_message(crate::commands::output::shown(name));
         bar.set_style(style(WAITING).unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bar(bar)
     }

@@ -5,11 +5,11 @@ use super::steering::{EngineWithAgent, Environment, LearnsAs};
 use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
 use crate::cli::{QuicClientArgs, QuicGetArgs, QuicPutArgs, QuicSteering};
-use crate::commands::{print, print_json, shown};
+use crate::commands::output::{print, print_json, shown};
 use ccplane_agent::control::ModeName;
 use ccplane_agent::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_quic::files::{Done, FilesError, NewFile, PROTOCOL, Refused, Step, Token, Transfer};
+use ccplane_quic::files::{Done, FilesError, NewFile, PROTOCOL, Refused, Token, Transfer, TransferStep};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, Connection, ConnectionId, Endpoint, Event, QuicFlowState, Wire};
 use serde::Serialize;
@@ -158,9 +158,9 @@ impl Client {
     ) -> Result<Ended, Failure> {
         let failed = |cause| Failure::runtime(QuicError::Transfer { name: name.to_owned(), cause });
         let (stop, mut bar, began) = (interrupted()?, Bar::new(name), Instant::now());
-        let (mut begin, mut transfer, mut step) = (Some(begin), None, Step::Waits);
+        let (mut begin, mut transfer, mut step) = (Some(begin), None, TransferStep::Waits);
         loop {
-            self.endpoint.turn(if step == Step::More { Duration::ZERO } else { NAP })?;
+            self.endpoint.turn(if step == TransferStep::More { Duration::ZERO } else { NAP })?;
             if stop.load(Relaxed) {
                 self.endpoint.close(1, "interrupted");
                 self.endpoint.turn(Duration::ZERO)?;
@@ -189,7 +189,7 @@ impl Client {
             let Some(mut connection) = self.endpoint.connection(self.id) else { continue };
             step = transfer.advance(&mut connection).map_err(failed)?;
             bar.draw(transfer.progress());
-            if let Step::Done(done) = step {
+            if let TransferStep::Done(done) = step {
                 return Ok(Ended { done, took: began.elapsed(), seen: connection.flow_state() });
             }
         }

@@ -9,7 +9,7 @@ mod steering;
 mod trace;
 pub(in crate::commands) mod wire;
 
-use super::shown;
+use super::output::shown;
 use crate::cli::QuicCommand;
 use ccplane_agent::agent::{log_if_asked, log_to_stderr};
 use ccplane_agent::failure::Failure;

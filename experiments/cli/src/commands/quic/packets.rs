@@ -6,7 +6,7 @@ use crate::cli::QuicSteering;
 use ccplane_agent::agent::{OwnLoop, waker};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
-use ccplane_channel::Link;
+use ccplane_channel::ServedLink;
 use ccplane_engine::{EngineConfig, PacketsConfig, engine};
 use ccplane_quic::Packets;
 
@@ -23,7 +23,7 @@ pub(super) struct PacketsWithAgent {
 
 enum Agent {
     Own(OwnLoop),
-    Machine(Link),
+    Machine(ServedLink),
 }
 
 impl PacketsWithAgent {

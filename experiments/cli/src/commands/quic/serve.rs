@@ -5,7 +5,7 @@ use super::wire;
 use super::{NAP, QuicError, interrupted, size};
 use crate::cli::{QuicServeArgs, QuicSteering};
 use crate::commands::deployments::learner_text;
-use crate::commands::{print, print_json, shown};
+use crate::commands::output::{print, print_json, shown};
 use ccplane_agent::confine::{Role, Threads};
 use ccplane_agent::control::LearnerRecord;
 use ccplane_agent::failure::Failure;

@@ -2,7 +2,7 @@
 
 use ccplane_agent::failure::Failure;
 use ccplane_agent::privileges;
-use ccplane_channel::{Clock, Link, Mismatch, ServeOptions, spawn};
+use ccplane_channel::{Clock, Mismatch, ServeOptions, ServedLink, spawn};
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{MAJOR, MINOR, TurnedAway};
@@ -17,7 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes an engine and serves it, under a name in the agent's list, to the agent whose socket for datapaths is, or will be, there.
-pub(super) fn serve(config: EngineConfig, name: &str, socket: &Path) -> Result<(Engine, Link), Failure> {
+pub(super) fn serve(
+    config: EngineConfig,
+    name: &str,
+    socket: &Path,
+) -> Result<(Engine, ServedLink), Failure> {
     let options = ServeOptions { clock: Clock::Own, ..ServeOptions::new(name)? };
     let wake = options.waker.clone();
     let (engine, datapath) = engine(config, Arc::new(move || wake.wake()));
@@ -40,7 +44,7 @@ fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// The connection to the machine's agent, which is closed when dropped.
 pub(super) struct MachineAgent {
-    link: Link,
+    link: ServedLink,
     /// The agent's socket for datapaths.
     socket: PathBuf,
     /// Whether it runs, by an answer of its control socket before this process first reached it.
@@ -52,7 +56,7 @@ pub(super) struct MachineAgent {
 }
 
 impl MachineAgent {
-    pub(super) fn new(link: Link, socket: PathBuf, runs: bool) -> MachineAgent {
+    pub(super) fn new(link: ServedLink, socket: PathBuf, runs: bool) -> MachineAgent {
         MachineAgent { link, socket, runs, next_poll: Instant::now() + PATIENCE, said: None }
     }
 

@@ -3,7 +3,7 @@
 use ccplane_agent::control::ModeName;
 use ccplane_agent::failure::Failure;
 use ccplane_agent::qlog::{
-    Bounded, Decided, Event, Format, MAX_TRACE_BYTES, Metrics, Program, Record, header,
+    Bounded, Decided, Event, EventRecord, Format, MAX_TRACE_BYTES, Metrics, Program, header,
 };
 use ccplane_channel::clock;
 use ccplane_contract::FlowId;
@@ -75,7 +75,7 @@ impl Trace {
     }
 
     fn put(&mut self, at_us: u64, flow: FlowId, event: Event) {
-        let record = Record { at_us, datapath: DATAPATH, flow: flow.0, event };
+        let record = EventRecord { at_us, datapath: DATAPATH, flow: flow.0, event };
         let text = Format::JsonSeq.frame(&record.line(self.since_us));
         if let Err(e) = self.out.put(text.as_bytes()) {
             self.failed.get_or_insert(e);

@@ -2,8 +2,8 @@
 
 use super::{show, write};
 use crate::cli::{ActivationArg, BitsArg, Learns, Links, SnapshotBuildArgs};
+use crate::commands::output::{print, print_json};
 use crate::commands::train::recipe;
-use crate::commands::{print, print_json};
 use ccplane_agent::failure::Failure;
 use ccplane_env::recipe::Recipe;
 use ccplane_files::{Bound, ReadError};

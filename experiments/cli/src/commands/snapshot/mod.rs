@@ -5,7 +5,7 @@ mod show;
 
 pub(crate) use build::build;
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::{SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs, SnapshotVerifyArgs};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::owned::read_secret;

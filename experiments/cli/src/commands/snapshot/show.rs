@@ -1,7 +1,7 @@
 //! A snapshot as text for people, and as JSON for programs.
 
 use super::{SECONDS_PER_DAY, now_s};
-use crate::commands::table;
+use crate::commands::output::table;
 use ccplane_infer::tables;
 use ccplane_snapshot::{
     Calibration, Fidelity, Guards, Hash, PolicySpec, Provenance, Signature, Snapshot, Terms,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ccplane_results::{
     AgentUse, Capacity, Completion, Completions, Contender, Cpu, DatagramsUse, Datapath, FabricFlows,
-    FlowResult, Header, Host, LinkRecord, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION,
-    Scenario, Series, State, Stretch,
+    FlowResult, Header, Host, LinkRecord, LinkUse, Percentiles, Plan, Run, RunFigures, RunOutcome,
+    SCHEMA_VERSION, Scenario, Series, StateChange, Stretch,
 };
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ pub fn run(contender: &str, repeat: u32) -> Run {
         seed: u64::MAX,
         started_at: "2026-01-02T03:04:05Z".into(),
         wall_ms: 1,
-        outcome: Outcome::Failed { error: "cut\nshort".into() },
+        outcome: RunOutcome::Failed { error: "cut\nshort".into() },
     }
 }
 
@@ -73,7 +73,10 @@ fn any_flow() -> impl Strategy<Value = FlowResult> {
                     cwnd_pkts: column(3),
                     pacing_bps: column(4),
                 },
-                states: rows.iter().map(|row| State { t_ms: row[0], state: row[1].to_string() }).collect(),
+                states: rows
+                    .iter()
+                    .map(|row| StateChange { t_ms: row[0], state: row[1].to_string() })
+                    .collect(),
             }
         },
     )
@@ -88,7 +91,7 @@ fn any_stretch() -> impl Strategy<Value = Stretch> {
     })
 }
 
-fn any_measured() -> impl Strategy<Value = Measured> {
+fn any_measured() -> impl Strategy<Value = RunFigures> {
     let completion =
         || any::<[u64; 3]>().prop_map(|[start_us, bytes, fct_us]| Completion { start_us, bytes, fct_us });
     let completions = || {
@@ -134,7 +137,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
                 iperf3,
                 stretches,
                 fabric,
-            )| Measured {
+            )| RunFigures {
                 background_completions,
                 datagrams,
                 stretches,
@@ -161,8 +164,8 @@ fn any_measured() -> impl Strategy<Value = Measured> {
 
 pub fn any_run() -> impl Strategy<Value = Run> {
     let outcome = prop_oneof![
-        any_measured().prop_map(|m| Outcome::Ok(Box::new(m))),
-        any::<String>().prop_map(|error| Outcome::Failed { error }),
+        any_measured().prop_map(|m| RunOutcome::Ok(Box::new(m))),
+        any::<String>().prop_map(|error| RunOutcome::Failed { error }),
     ];
     (any::<(String, String, u32, u32, u64, String, u64)>(), outcome).prop_map(|(n, outcome)| Run {
         scenario: n.0,

@@ -11,7 +11,7 @@ use super::test_path::TestPath;
 use crate::error::{Error, Result};
 use crate::percentiles::percentiles;
 use crate::quic::{QuicPlan, udp_wires};
-use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
+use crate::traffic::{BulkFlow, FlowConfig, FlowOutcome, TcpSample};
 
 /// A flow to come.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,7 +104,7 @@ pub(super) fn finish(running: Running, warmup_ms: u64, sample_ms: u64) -> Result
     Ok(measured(&planned, &outcome, warmup_ms, sample_ms))
 }
 
-fn measured(planned: &Planned, outcome: &Outcome, warmup_ms: u64, sample_ms: u64) -> FlowResult {
+fn measured(planned: &Planned, outcome: &FlowOutcome, warmup_ms: u64, sample_ms: u64) -> FlowResult {
     let (Some(first), Some(last)) = (outcome.samples.first(), outcome.samples.last()) else {
         return FlowResult { name: planned.name.clone(), ..FlowResult::default() };
     };
@@ -184,7 +184,7 @@ mod tests {
             sample(3000, 4000, 80_000),
             sample(3001, 4000, 80_000),
         ];
-        let outcome = Outcome { samples, samples_dropped: 0, received_bytes: 0, end: End::Duration };
+        let outcome = FlowOutcome { samples, samples_dropped: 0, received_bytes: 0, end: End::Duration };
         let planned = Planned {
             name: "1".into(),
             background: None,

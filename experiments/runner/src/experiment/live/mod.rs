@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use ccplane_alg::{Algorithm, configure};
 use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::workload::Arrival;
-use ccplane_results::{Completions, Datapath, FlowResult, Measured};
+use ccplane_results::{Completions, Datapath, FlowResult, RunFigures};
 
 use super::agents::{AgentRule, Agents, InKernel, SharedAgent, Watch};
 use super::cpu::{self, CpuTimes};
@@ -51,7 +51,7 @@ pub(super) fn run(
     jobs: &[Job<'_>],
     agents: &mut dyn Agents,
     control: &mut RunControl<'_>,
-) -> Result<Vec<Result<Measured>>> {
+) -> Result<Vec<Result<RunFigures>>> {
     let kernel = kernel_agent(jobs, agents)?;
     let setups =
         jobs.iter().map(|job| Setup::new(job, kernel.as_ref(), agents)).collect::<Result<Vec<_>>>()?;
@@ -116,7 +116,7 @@ struct Setup {
     engine: Option<Engine>,
     congestion: String,
     arrivals: Vec<Arrival>,
-    shared: short::Shared,
+    shared: short::SharedFlows,
     /// The path is last, since fields are dropped in order.
     test_path: TestPath,
 }
@@ -143,7 +143,7 @@ impl Setup {
             (Some(agent), Datapath::Ebpf | Datapath::Module) => agent.borrow().congestion().to_owned(),
             _ => job.contender.algorithm.clone(),
         };
-        let shared = short::Shared::default();
+        let shared = short::SharedFlows::default();
         Ok(Setup { agent, steered, engine, congestion, arrivals: job.arrivals(), shared, test_path })
     }
 }
@@ -292,7 +292,7 @@ impl<'scope> Load<'scope> {
     }
 }
 
-struct Halt<'a>(&'a short::Shared);
+struct Halt<'a>(&'a short::SharedFlows);
 
 impl Drop for Halt<'_> {
     fn drop(&mut self) {
@@ -470,7 +470,7 @@ impl<'a, 'scope> LiveRun<'a, 'scope> {
     }
 
     /// Returns the measured figures; the processor time is only the run's own if it ran `alone`.
-    fn measured(self, overslept: Duration, alone: bool) -> Result<Measured> {
+    fn measured(self, overslept: Duration, alone: bool) -> Result<RunFigures> {
         let LiveRun { job, setup, watch, running, load, epoch, from, to, broken, .. } = self;
         setup.shared.halt.store(true, Ordering::Release);
         if let Some(error) = broken {
@@ -480,7 +480,7 @@ impl<'a, 'scope> LiveRun<'a, 'scope> {
         if overslept > STALL {
             return Err(Error::Stalled { ms: overslept.as_millis() });
         }
-        let mut measured = Measured { cpu: alone.then(|| to.cpu.since(from.cpu)), ..Measured::default() };
+        let mut measured = RunFigures { cpu: alone.then(|| to.cpu.since(from.cpu)), ..RunFigures::default() };
         if overslept > STALL / 5 {
             measured.notes.push(format!("the machine stood still for {} ms", overslept.as_millis()));
         }

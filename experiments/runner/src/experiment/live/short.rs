@@ -32,7 +32,7 @@ const LISTENER: u64 = u64::MAX;
 
 /// State that both ends and the run share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedFlows {
     pub(super) halt: AtomicBool,
     /// Flows whose connect() was called.
     pub(super) started: AtomicU64,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     expected: Mutex<HashMap<u16, (usize, u64)>>,
 }
 
-impl Shared {
+impl SharedFlows {
     fn expect(&self, port: u16, flow: usize, bytes: u64) {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(port, (flow, bytes));
     }
@@ -81,7 +81,7 @@ pub(super) fn send(
     to: SocketAddr,
     congestion: &str,
     epoch: Instant,
-    shared: &Shared,
+    shared: &SharedFlows,
 ) -> Result<Sent> {
     let epoll = new_epoll()?;
     let mut sent = Sent::default();
@@ -159,7 +159,7 @@ struct Incoming {
 }
 
 /// Receives until `halt` is set.
-pub(super) fn receive(listener: &TcpListener, shared: &Shared) -> Result<Received> {
+pub(super) fn receive(listener: &TcpListener, shared: &SharedFlows) -> Result<Received> {
     let epoll = new_epoll()?;
     epoll.add(listener.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).context("epoll_ctl")?;
     let mut flows: HashMap<u64, Incoming> = HashMap::new();
@@ -203,7 +203,7 @@ enum Progress {
     Broken,
 }
 
-fn read_some(incoming: &mut Incoming, chunk: &mut [u8], shared: &Shared) -> Progress {
+fn read_some(incoming: &mut Incoming, chunk: &mut [u8], shared: &SharedFlows) -> Progress {
     if incoming.flow.is_none() {
         incoming.flow = shared.take_expected(incoming.port);
     }

@@ -9,7 +9,7 @@ use ccplane_emulator::{
 use ccplane_results::{LinkUse, Percentiles};
 
 use crate::error::Result;
-use crate::plan::{BurstLoss, Change, Discipline, Impairments, Link, Medium, Policer, Queue};
+use crate::plan::{BurstLoss, Change, Discipline, Impairments, Medium, PlanLink, Policer, Queue};
 
 /// Two namespaces and what joins them. Both go when it is dropped.
 pub(super) enum TestPath {
@@ -18,7 +18,7 @@ pub(super) enum TestPath {
 }
 
 impl TestPath {
-    pub(super) fn build(link: &Link, seed: u64) -> Result<TestPath> {
+    pub(super) fn build(link: &PlanLink, seed: u64) -> Result<TestPath> {
         if link.medium == Medium::Veth {
             let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
             veth::connect(&sender, &receiver)?;
@@ -84,7 +84,7 @@ impl TestPath {
 }
 
 /// Translates a plan's link into the emulator's configuration.
-pub(super) fn emulated(link: &Link, seed: u64) -> LinkConfig {
+pub(super) fn emulated(link: &PlanLink, seed: u64) -> LinkConfig {
     let path = |medium: &Medium| PathConfig::new(shape(medium), link.delay_us);
     let mut up = path(&link.medium);
     up.queue = queue(link.queue, seed);

@@ -4,7 +4,7 @@ use super::contender::algorithm;
 use super::traffic::{DEFAULT_LOAD_PPM, arrivals, sizes};
 use super::{Checked, refuse};
 use crate::plan::Known;
-use crate::plan::model::{Background, Datagrams, Link, Periods, ShortBackground};
+use crate::plan::model::{Background, Datagrams, Periods, PlanLink, ShortBackground};
 use crate::plan::source::{BackgroundKind, BackgroundSource, LinkSource};
 use ccplane_results::Datapath;
 
@@ -19,7 +19,7 @@ pub(super) struct Beside {
 /// All of `[[background]]` that crosses the link of this name.
 pub(super) fn all(
     sources: &[BackgroundSource],
-    (name, link): (Option<&str>, &Link),
+    (name, link): (Option<&str>, &PlanLink),
     duration_ms: u64,
     known: &Known<'_>,
 ) -> Checked<Beside> {
@@ -117,7 +117,7 @@ fn unset(field: &str, keys: &[(&str, bool)], message: &str) -> Checked<()> {
 fn short(
     field: &str,
     source: &BackgroundSource,
-    link: &Link,
+    link: &PlanLink,
     (start_ms, stop_ms): (u64, u64),
     known: &Known<'_>,
 ) -> Checked<ShortBackground> {

@@ -2,11 +2,16 @@
 
 use super::{Checked, refuse};
 use crate::plan::MAX_CHANGES;
-use crate::plan::model::{Change, Link, Medium};
+use crate::plan::model::{Change, Medium, PlanLink};
 use crate::plan::source::{ChangeSource, LinkSource};
 
 /// The changes of link `n`, in order of time. Its queue stays as long as it is.
-pub(super) fn changes(n: usize, source: &LinkSource, link: &Link, duration_ms: u64) -> Checked<Vec<Change>> {
+pub(super) fn changes(
+    n: usize,
+    source: &LinkSource,
+    link: &PlanLink,
+    duration_ms: u64,
+) -> Checked<Vec<Change>> {
     if source.change.len() > MAX_CHANGES {
         return refuse(format!("link[{n}].change"), format_args!("at most {MAX_CHANGES} are allowed"));
     }

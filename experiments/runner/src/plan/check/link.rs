@@ -3,7 +3,7 @@
 use super::{Checked, refuse};
 use crate::plan::Known;
 use crate::plan::model::{
-    BurstLoss, Discipline, Impairments, Link, MAX_BURST_SHARE_PPM, Medium, Policer, Queue,
+    BurstLoss, Discipline, Impairments, MAX_BURST_SHARE_PPM, Medium, PlanLink, Policer, Queue,
 };
 use crate::plan::source::{LinkSource, MediumName, QueueName};
 
@@ -17,7 +17,7 @@ const PPM: u64 = 1_000_000;
 const CELLULAR: &str = "cellular.up";
 
 /// Link `n`, without its changes.
-pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
+pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<PlanLink> {
     let field = |key: &str| format!("link[{n}].{key}");
     let trace = |key, name: &str| {
         let file = known.cellular.filter(|_| name == CELLULAR).unwrap_or(name);
@@ -81,7 +81,7 @@ pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<
     let queue = queue(n, source, medium.rate_bit_per_s(), delay.get())?;
     let loss_ppm = source.loss.map_or(0, |share| share.small());
     let impairments = impairments(n, source)?;
-    Ok(Link {
+    Ok(PlanLink {
         return_queue: return_queue(n, source, &way_back)?,
         return_loss_ppm: source.return_loss.map_or(0, |share| share.small()),
         medium,
@@ -115,8 +115,8 @@ fn return_queue(n: usize, source: &LinkSource, way_back: &Medium) -> Checked<Que
     Ok(Queue { discipline, packets: Some(packets.small()), ..Queue::default() })
 }
 
-fn veth() -> Link {
-    Link {
+fn veth() -> PlanLink {
+    PlanLink {
         medium: Medium::Veth,
         way_back: Medium::Veth,
         return_queue: Queue::default(),

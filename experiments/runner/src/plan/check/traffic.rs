@@ -2,12 +2,12 @@
 
 use super::{Checked, refuse};
 use crate::plan::MAX_ARRIVALS;
-use crate::plan::model::{Link, OwnPaths, Tool, Traffic};
+use crate::plan::model::{OwnPaths, PlanLink, Tool, Traffic};
 use crate::plan::source::{KindName, Millis, ToolName, TrafficSource};
 use ccplane_netsim::workload::FlowSizes;
 
 /// Checks the traffic over one link.
-pub(super) fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
+pub(super) fn traffic(source: &TrafficSource, link: &PlanLink, duration_ms: u64) -> Checked<Traffic> {
     let kind = source.kind.unwrap_or(KindName::Bulk);
     let set = [
         ("flows", source.flows.is_some(), &[KindName::Bulk][..]),
@@ -94,7 +94,7 @@ const MAX_IPERF3_FLOWS: u32 = 128;
 /// Share of the link's rate that short flows ask for unless the plan says, millionths.
 pub(super) const DEFAULT_LOAD_PPM: u32 = 500_000;
 
-fn short_flows(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
+fn short_flows(source: &TrafficSource, link: &PlanLink, duration_ms: u64) -> Checked<Traffic> {
     let sizes = match (source.distribution.as_deref(), source.bytes) {
         (None, Some(bytes)) => FlowSizes::fixed(bytes.get()),
         (Some(_), Some(_)) => {
@@ -123,7 +123,7 @@ pub(super) fn arrivals(
     field: &str,
     sizes: &FlowSizes,
     load_ppm: u32,
-    link: &Link,
+    link: &PlanLink,
     duration_ms: u64,
 ) -> Checked<()> {
     let Some(rate_bit_per_s) = link.medium.rate_bit_per_s() else {

@@ -3,7 +3,7 @@
 use super::{Counted, Folder, Keeper, NAP, SCAN_INTERVAL, Said, say, stop_on_signals};
 use crate::cli::PredictServeArgs;
 use ccplane_agent::failure::Failure;
-use ccplane_predict::{Choice, KEEP_EVERY, Key, Portfolio, Refusal, State};
+use ccplane_predict::{Choice, KEEP_EVERY, Key, Portfolio, Refusal, ServerState};
 use ccplane_predict_xdp::{Counter, Options, Random, Target, XdpMode, XdpServer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ pub(super) struct Start {
     pub(super) choices: Vec<Choice>,
     pub(super) key: Key,
     pub(super) portfolio: Arc<Portfolio>,
-    pub(super) state: Option<State>,
+    pub(super) state: Option<ServerState>,
 }
 
 pub(super) fn serve(

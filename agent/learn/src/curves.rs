@@ -1,8 +1,4 @@
-//! Training curves as JSON Lines, and a line of progress on the terminal.
-
-mod terminal;
-
-pub use terminal::ProgressLine;
+//! Training curves as JSON Lines.
 
 use crate::policy::Policy;
 use crate::train::{Evaluation, Observer, Update};
