@@ -2,7 +2,7 @@
 
 use crate::config::{ConfigError, LinkChange, LinkConfig, PathConfig, check_counts, check_flows, within};
 use crate::cross::{Cross, CrossConfig, CrossStats};
-use crate::events::{EventQueue, LaneId, Next};
+use crate::events::{AlarmId, EventQueue, LaneId, Next};
 use crate::ingress::IngressOutcome;
 use crate::link::{Link, LinkStats};
 use crate::packet::{FlowIndex, InFlight, PRIORITIES, Packet, Stage, flag};
@@ -116,6 +116,8 @@ pub struct Network {
     links: Vec<Link>,
     /// The delay lane of each link.
     link_lanes: Vec<LaneId>,
+    /// When each link wants to be served.
+    serve_alarms: Vec<AlarmId>,
     /// Each link's way to its queue, for packets that jitter delays.
     entry_lanes: Vec<LaneId>,
     /// Packets that others overtake, and the links that they enter; the free places of it.
@@ -144,6 +146,9 @@ impl Network {
             now_ns: 0,
             seed,
             link_lanes: links.iter().map(|_| events.add_lane()).collect(),
+            serve_alarms: (0..links.len())
+                .map(|link| events.add_alarm(Single::ServeLink(link as u8)))
+                .collect(),
             entry_lanes: links.iter().map(|_| events.add_lane()).collect(),
             held: Vec::new(),
             held_free: Vec::new(),
@@ -215,7 +220,7 @@ impl Network {
         let index = self.cross.len();
         self.cross.push(Cross::new(config, self.seed, index));
         if config.start_ns < config.end_ns {
-            self.events.schedule_rare(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
+            self.events.schedule(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
         }
         Ok(index as u32)
     }
@@ -295,13 +300,13 @@ impl Network {
         if t.deadline_ns < t.scheduled_ns {
             t.scheduled_ns = t.deadline_ns;
             let at_ns = t.deadline_ns;
-            self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
+            self.events.schedule(at_ns, Single::Timer { flow, timer });
         }
     }
 
     /// Asks for an [`Occurrence::Wake`] at this time; a time past is now. The token's bits from 2^56 on are lost.
     pub fn wake_at(&mut self, at_ns: u64, token: u64) {
-        self.events.schedule_rare(at_ns.max(self.now_ns), Single::Wake(token));
+        self.events.schedule(at_ns.max(self.now_ns), Single::Wake(token));
     }
 
     /// Runs until something happens that the caller must see, at most until `until_ns`. `None`: nothing did,
@@ -512,7 +517,7 @@ impl Network {
                 }
                 IngressOutcome::Held(ns) => {
                     let place = self.hold(link, packet);
-                    self.events.schedule_rare(self.now_ns + ns, Single::Enter(place));
+                    self.events.schedule(self.now_ns + ns, Single::Enter(place));
                 }
             }
         }
@@ -537,7 +542,7 @@ impl Network {
         });
         self.digest = digest;
         if let Some(at_ns) = ask_ns {
-            self.events.schedule(at_ns, Single::ServeLink(link));
+            self.events.set_alarm(self.serve_alarms[usize::from(link)], at_ns);
         }
     }
 
@@ -554,7 +559,7 @@ impl Network {
             &mut |gone| digest = mixed(digest, now_ns, 3, gone.flow, gone.tx),
         );
         if let Some(at_ns) = next_ns {
-            events.schedule(at_ns, Single::ServeLink(link));
+            events.set_alarm(self.serve_alarms[index], at_ns);
         }
         self.digest = mixed(digest, now_ns, 4, link.into(), 0);
         None
@@ -640,7 +645,7 @@ impl Network {
         let first = cross.config.links[0];
         cross.stats.sent += 1;
         if let Some(at_ns) = cross.next_ns(self.now_ns) {
-            self.events.schedule_rare(at_ns, Single::Cross(source));
+            self.events.schedule(at_ns, Single::Cross(source));
         }
         self.offer(first, packet);
         None
@@ -668,7 +673,7 @@ impl Network {
         if t.deadline_ns > now_ns {
             if t.deadline_ns != NEVER_NS {
                 let at_ns = t.deadline_ns;
-                self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
+                self.events.schedule(at_ns, Single::Timer { flow, timer });
             }
             return None;
         }

@@ -2,86 +2,83 @@
 //!
 //! Events are ordered by time, and at the same time by when they were scheduled. So a run never depends on the
 //! structure of the queue. Most events of a network travel on delay lines, whose times never decrease; a
-//! [`LaneId`] keeps such a line in a ring buffer and only its head in a heap. Timers are many but rarely due.
-//! They have a heap of their own, so that the one that each packet goes through stays small.
+//! [`LaneId`] keeps such a line in a ring buffer and only its head in a tournament, beside alarms, of which each is
+//! set once at a time. Timers are many but rarely due: they have a heap of their own.
 
-use std::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
-use std::marker::PhantomData;
+mod heap;
+mod tournament;
+
+use heap::{Entry, Heap};
+use std::collections::VecDeque;
+use tournament::Tournament;
 
 /// Names a delay line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LaneId(u32);
 
-/// An event of its own in 63 bits. A heap moves it as one number: an enum's parts, written one by one and read at once,
+/// Names an alarm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AlarmId(u32);
+
+/// An event of its own in 64 bits. A heap moves it as one number: an enum's parts, written one by one and read at once,
 /// would stall the processor.
 pub trait Packed: Copy {
-    /// The event as a number below 2^63.
+    /// The event as a number.
     fn pack(self) -> u64;
 
     /// The event that was packed as this number.
     fn unpack(bits: u64) -> Self;
 }
 
-/// An event taken from the queue: scheduled on its own, or out of a lane.
+/// An event taken from the queue: an alarm's or scheduled on its own, or out of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next<S, L> {
-    /// Scheduled with [`EventQueue::schedule`] or [`EventQueue::schedule_rare`].
+    /// Scheduled with [`EventQueue::schedule`] or [`EventQueue::set_alarm`].
     Single(S),
     /// An event that was scheduled with [`EventQueue::append`].
     Lane(LaneId, L),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An event's place in the order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     at_ns: u64,
     seq: u64,
 }
 
-/// The bit of [`Entry::what`] that says that the rest is a lane, whose first event this is.
-const LANE_HEAD: u64 = 1 << 63;
+impl Key {
+    /// Behind all events.
+    const NEVER: Key = Key { at_ns: u64::MAX, seq: u64::MAX };
 
-struct Entry {
-    key: Key,
-    what: u64,
-}
-
-// Keys are unique, so that the order over keys is the order over entries.
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
+    /// Returns the key as one number, which is compared without a branch.
+    #[inline]
+    fn rank(self) -> u128 {
+        u128::from(self.at_ns) << u64::BITS | u128::from(self.seq)
     }
 }
 
-/// Single events of type `S` and delay lines of `L`.
+/// One place of the tournament.
+enum Source<S, L> {
+    Alarm(S),
+    /// A line's events, of which the first has the place's key.
+    Lane(VecDeque<(Key, L)>),
+}
+
+/// Single events and alarms of type `S`, and delay lines of `L`.
 pub struct EventQueue<S, L> {
-    heap: BinaryHeap<Reverse<Entry>>,
-    rare: BinaryHeap<Reverse<Entry>>,
-    lanes: Vec<VecDeque<(Key, L)>>,
+    sources: Vec<Source<S, L>>,
+    heads: Tournament,
+    singles: Heap,
     next_seq: u64,
-    singles: PhantomData<S>,
 }
 
 impl<S, L> Default for EventQueue<S, L> {
     fn default() -> Self {
         EventQueue {
-            heap: BinaryHeap::new(),
-            rare: BinaryHeap::new(),
-            lanes: Vec::new(),
+            sources: Vec::new(),
+            heads: Tournament::default(),
+            singles: Heap::default(),
             next_seq: 0,
-            singles: PhantomData,
         }
     }
 }
@@ -89,22 +86,31 @@ impl<S, L> Default for EventQueue<S, L> {
 impl<S: Packed, L> EventQueue<S, L> {
     /// Adds a delay line.
     pub fn add_lane(&mut self) -> LaneId {
-        self.lanes.push(VecDeque::new());
-        LaneId(self.lanes.len() as u32 - 1)
+        LaneId(self.add(Source::Lane(VecDeque::new())))
+    }
+
+    /// Adds an alarm that is this event whenever it is due.
+    pub fn add_alarm(&mut self, what: S) -> AlarmId {
+        AlarmId(self.add(Source::Alarm(what)))
+    }
+
+    fn add(&mut self, source: Source<S, L>) -> u32 {
+        self.sources.push(source);
+        self.heads.add() as u32
     }
 
     /// Schedules a single event.
     #[inline]
     pub fn schedule(&mut self, at_ns: u64, what: S) {
         let key = self.key(at_ns);
-        self.heap.push(Reverse(Entry { key, what: what.pack() }));
+        self.singles.push(Entry { key, what: what.pack() });
     }
 
-    /// Schedules a single event of a kind of which many wait at once and few are due.
+    /// Sets an alarm to a time, in the place of the one that it was set to.
     #[inline]
-    pub fn schedule_rare(&mut self, at_ns: u64, what: S) {
+    pub fn set_alarm(&mut self, alarm: AlarmId, at_ns: u64) {
         let key = self.key(at_ns);
-        self.rare.push(Reverse(Entry { key, what: what.pack() }));
+        self.heads.set(alarm.0 as usize, key);
     }
 
     /// Schedules an event on a delay line. A line keeps its order: an event that would overtake the line's
@@ -112,10 +118,11 @@ impl<S: Packed, L> EventQueue<S, L> {
     #[inline]
     pub fn append(&mut self, lane: LaneId, at_ns: u64, what: L) {
         let mut key = self.key(at_ns);
-        let line = &mut self.lanes[lane.0 as usize];
+        let place = lane.0 as usize;
+        let Some(Source::Lane(line)) = self.sources.get_mut(place) else { return };
         match line.back() {
             Some((last, _)) => key.at_ns = key.at_ns.max(last.at_ns),
-            None => self.heap.push(Reverse(Entry { key, what: LANE_HEAD | u64::from(lane.0) })),
+            None => self.heads.set(place, key),
         }
         line.push_back((key, what));
     }
@@ -123,63 +130,66 @@ impl<S: Packed, L> EventQueue<S, L> {
     /// The next event of a delay line.
     #[inline]
     pub fn front(&self, lane: LaneId) -> Option<&L> {
-        self.lanes[lane.0 as usize].front().map(|(_, what)| what)
-    }
-
-    /// When the next event happens, nanoseconds.
-    pub fn next_at_ns(&self) -> Option<u64> {
-        self.heap.peek().into_iter().chain(self.rare.peek()).map(|Reverse(e)| e.key.at_ns).min()
+        match self.sources.get(lane.0 as usize) {
+            Some(Source::Lane(line)) => line.front().map(|(_, what)| what),
+            _ => None,
+        }
     }
 
     /// Takes the next event if it happens no later than `until_ns`.
     #[inline]
     pub fn pop(&mut self, until_ns: u64) -> Option<(u64, Next<S, L>)> {
-        let rare = self.rare.peek().map(|Reverse(e)| e.key);
-        let heap = match (self.heap.peek(), rare) {
-            (None, _) => &mut self.rare,
-            (Some(Reverse(e)), Some(rare)) if rare < e.key => &mut self.rare,
-            _ => &mut self.heap,
-        };
-        let mut top = heap.peek_mut()?;
-        let at_ns = top.0.key.at_ns;
-        if at_ns > until_ns {
+        let ((place, head), single) = (self.heads.first(), self.singles.first());
+        let is_single = single.rank() < head.rank();
+        let key = if is_single { single } else { head };
+        if key.at_ns > until_ns || key == Key::NEVER {
             return None;
         }
-        let what = top.0.what;
-        if what & LANE_HEAD == 0 {
-            PeekMut::pop(top);
-            return Some((at_ns, Next::Single(S::unpack(what))));
+        if is_single {
+            return Some((key.at_ns, Next::Single(S::unpack(self.singles.take()))));
         }
-        let lane = LaneId(what as u32);
-        let line = &mut self.lanes[lane.0 as usize];
-        let (_, event) = line.pop_front()?;
-        match line.front() {
-            Some((key, _)) => top.0.key = *key,
-            None => drop(PeekMut::pop(top)),
+        match self.sources.get_mut(place)? {
+            Source::Alarm(what) => {
+                let what = *what;
+                self.heads.set(place, Key::NEVER);
+                Some((key.at_ns, Next::Single(what)))
+            }
+            Source::Lane(line) => {
+                let (_, event) = line.pop_front()?;
+                self.heads.set(place, line.front().map_or(Key::NEVER, |(key, _)| *key));
+                Some((key.at_ns, Next::Lane(LaneId(place as u32), event)))
+            }
         }
-        Some((at_ns, Next::Lane(lane, event)))
     }
 
     /// Events scheduled, all kinds together.
     pub fn len(&self) -> usize {
-        let behind_heads: usize = self.lanes.iter().map(|l| l.len().saturating_sub(1)).sum();
-        self.heap.len() + self.rare.len() + behind_heads
+        let behind_heads: usize = self.lanes().map(|line| line.len().saturating_sub(1)).sum();
+        self.heads.waiting() + self.singles.len() + behind_heads
     }
 
     /// Returns the events on the delay lanes, in no order.
     pub fn in_lanes(&self) -> impl Iterator<Item = &L> {
-        self.lanes.iter().flatten().map(|(_, what)| what)
+        self.lanes().flatten().map(|(_, what)| what)
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &VecDeque<(Key, L)>> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Lane(line) => Some(line),
+            Source::Alarm(_) => None,
+        })
     }
 
     /// Memory that it has allocated, bytes.
     pub fn heap_bytes(&self) -> usize {
-        let lanes: usize = self.lanes.iter().map(|l| l.capacity() * size_of::<(Key, L)>()).sum();
-        lanes + (self.heap.capacity() + self.rare.capacity()) * size_of::<Reverse<Entry>>()
+        let lanes: usize = self.lanes().map(|line| line.capacity() * size_of::<(Key, L)>()).sum();
+        let places = self.sources.capacity() * size_of::<Source<S, L>>() + self.heads.heap_bytes();
+        lanes + places + self.singles.heap_bytes()
     }
 
     /// Whether nothing is scheduled.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty() && self.rare.is_empty()
+        self.len() == 0
     }
 
     fn key(&mut self, at_ns: u64) -> Key {
@@ -188,7 +198,6 @@ impl<S: Packed, L> EventQueue<S, L> {
         Key { at_ns, seq }
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,17 +217,20 @@ mod tests {
     fn ties_come_in_the_order_of_scheduling() {
         let mut q = EventQueue::default();
         let lane = q.add_lane();
+        let alarm = q.add_alarm(5);
         q.schedule(5, 1u64);
         q.append(lane, 5, 2);
         q.schedule(5, 3);
         q.append(lane, 5, 4);
+        q.set_alarm(alarm, 5);
+        q.schedule(5, 6);
         q.schedule(4, 0);
         let order: Vec<u64> = std::iter::from_fn(|| q.pop(u64::MAX))
             .map(|(_, e)| match e {
                 Next::Single(n) | Next::Lane(_, n) => n,
             })
             .collect();
-        assert_eq!(order, [0, 1, 2, 3, 4]);
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
     }
 
     #[test]
@@ -232,6 +244,29 @@ mod tests {
         assert_eq!(q.front(lane), Some(&2));
         assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, 2))));
         assert_eq!(q.front(lane), None);
+    }
+
+    #[test]
+    fn an_alarm_set_again_is_due_once() {
+        let mut q = EventQueue::<u64, u8>::default();
+        let alarm = q.add_alarm(7);
+        q.set_alarm(alarm, 9);
+        q.set_alarm(alarm, 3);
+        assert_eq!((q.len(), q.pop(2)), (1, None));
+        assert_eq!(q.pop(u64::MAX), Some((3, Next::Single(7))));
+        assert_eq!((q.pop(u64::MAX), q.is_empty()), (None, true));
+    }
+
+    /// Places that are added while others wait.
+    #[test]
+    fn every_place_is_found_whatever_their_number() {
+        let mut q = EventQueue::<u64, u64>::default();
+        for n in 0..100 {
+            let lane = q.add_lane();
+            q.append(lane, 1000 - n, n);
+        }
+        let order = std::iter::from_fn(|| q.pop(u64::MAX)).map(|(at_ns, _)| at_ns);
+        assert!(order.eq(901..=1000));
     }
 
     proptest! {
@@ -251,7 +286,8 @@ mod tests {
                         model.push((now + dt, id));
                     }
                     5 => {
-                        q.schedule_rare(now + dt, id);
+                        let alarm = q.add_alarm(id);
+                        q.set_alarm(alarm, now + dt);
                         model.push((now + dt, id));
                     }
                     1 | 2 => {
