@@ -32,11 +32,11 @@ pub trait Packed: Copy {
 
 /// An event taken from the queue: an alarm's or scheduled on its own, or out of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next<S, L> {
+pub enum Next<S, K, L> {
     /// Scheduled with [`EventQueue::schedule`] or [`EventQueue::set_alarm`].
     Single(S),
-    /// An event that was scheduled with [`EventQueue::append`].
-    Lane(LaneId, L),
+    /// An event that was scheduled with [`EventQueue::append`], and the kind of its lane.
+    Lane(LaneId, K, L),
 }
 
 /// An event's place in the order.
@@ -58,21 +58,21 @@ impl Key {
 }
 
 /// One place of the tournament.
-enum Source<S, L> {
+enum Source<S, K, L> {
     Alarm(S),
-    /// A line's events, of which the first has the place's key.
-    Lane(VecDeque<(Key, L)>),
+    /// A line's kind and its events, of which the first has the place's key.
+    Lane(K, VecDeque<(Key, L)>),
 }
 
-/// Single events and alarms of type `S`, and delay lines of `L`.
-pub struct EventQueue<S, L> {
-    sources: Vec<Source<S, L>>,
+/// Single events and alarms of type `S`, and delay lines of `L`, each of a kind `K`.
+pub struct EventQueue<S, K, L> {
+    sources: Vec<Source<S, K, L>>,
     heads: Tournament,
     singles: Heap,
     next_seq: u64,
 }
 
-impl<S, L> Default for EventQueue<S, L> {
+impl<S, K, L> Default for EventQueue<S, K, L> {
     fn default() -> Self {
         EventQueue {
             sources: Vec::new(),
@@ -83,10 +83,10 @@ impl<S, L> Default for EventQueue<S, L> {
     }
 }
 
-impl<S: Packed, L> EventQueue<S, L> {
-    /// Adds a delay line.
-    pub fn add_lane(&mut self) -> LaneId {
-        LaneId(self.add(Source::Lane(VecDeque::new())))
+impl<S: Packed, K: Copy, L> EventQueue<S, K, L> {
+    /// Adds a delay line of this kind.
+    pub fn add_lane(&mut self, kind: K) -> LaneId {
+        LaneId(self.add(Source::Lane(kind, VecDeque::new())))
     }
 
     /// Adds an alarm that is this event whenever it is due.
@@ -94,7 +94,7 @@ impl<S: Packed, L> EventQueue<S, L> {
         AlarmId(self.add(Source::Alarm(what)))
     }
 
-    fn add(&mut self, source: Source<S, L>) -> u32 {
+    fn add(&mut self, source: Source<S, K, L>) -> u32 {
         self.sources.push(source);
         self.heads.add() as u32
     }
@@ -119,7 +119,7 @@ impl<S: Packed, L> EventQueue<S, L> {
     pub fn append(&mut self, lane: LaneId, at_ns: u64, what: L) {
         let mut key = self.key(at_ns);
         let place = lane.0 as usize;
-        let Some(Source::Lane(line)) = self.sources.get_mut(place) else { return };
+        let Some(Source::Lane(_, line)) = self.sources.get_mut(place) else { return };
         match line.back() {
             Some((last, _)) => key.at_ns = key.at_ns.max(last.at_ns),
             None => self.heads.set(place, key),
@@ -131,14 +131,14 @@ impl<S: Packed, L> EventQueue<S, L> {
     #[inline]
     pub fn front(&self, lane: LaneId) -> Option<&L> {
         match self.sources.get(lane.0 as usize) {
-            Some(Source::Lane(line)) => line.front().map(|(_, what)| what),
+            Some(Source::Lane(_, line)) => line.front().map(|(_, what)| what),
             _ => None,
         }
     }
 
     /// Takes the next event if it happens no later than `until_ns`.
     #[inline]
-    pub fn pop(&mut self, until_ns: u64) -> Option<(u64, Next<S, L>)> {
+    pub fn pop(&mut self, until_ns: u64) -> Option<(u64, Next<S, K, L>)> {
         let ((place, head), single) = (self.heads.first(), self.singles.first());
         let is_single = single.rank() < head.rank();
         let key = if is_single { single } else { head };
@@ -154,36 +154,36 @@ impl<S: Packed, L> EventQueue<S, L> {
                 self.heads.set(place, Key::NEVER);
                 Some((key.at_ns, Next::Single(what)))
             }
-            Source::Lane(line) => {
+            Source::Lane(kind, line) => {
                 let (_, event) = line.pop_front()?;
                 self.heads.set(place, line.front().map_or(Key::NEVER, |(key, _)| *key));
-                Some((key.at_ns, Next::Lane(LaneId(place as u32), event)))
+                Some((key.at_ns, Next::Lane(LaneId(place as u32), *kind, event)))
             }
         }
     }
 
     /// Events scheduled, all kinds together.
     pub fn len(&self) -> usize {
-        let behind_heads: usize = self.lanes().map(|line| line.len().saturating_sub(1)).sum();
+        let behind_heads: usize = self.lanes().map(|(_, line)| line.len().saturating_sub(1)).sum();
         self.heads.waiting() + self.singles.len() + behind_heads
     }
 
-    /// Returns the events on the delay lanes, in no order.
-    pub fn in_lanes(&self) -> impl Iterator<Item = &L> {
-        self.lanes().flatten().map(|(_, what)| what)
+    /// Returns the events on the delay lanes with their lanes' kinds, in no order.
+    pub fn in_lanes(&self) -> impl Iterator<Item = (K, &L)> {
+        self.lanes().flat_map(|(kind, line)| line.iter().map(move |(_, what)| (*kind, what)))
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &VecDeque<(Key, L)>> {
+    fn lanes(&self) -> impl Iterator<Item = (&K, &VecDeque<(Key, L)>)> {
         self.sources.iter().filter_map(|source| match source {
-            Source::Lane(line) => Some(line),
+            Source::Lane(kind, line) => Some((kind, line)),
             Source::Alarm(_) => None,
         })
     }
 
     /// Memory that it has allocated, bytes.
     pub fn heap_bytes(&self) -> usize {
-        let lanes: usize = self.lanes().map(|line| line.capacity() * size_of::<(Key, L)>()).sum();
-        let places = self.sources.capacity() * size_of::<Source<S, L>>() + self.heads.heap_bytes();
+        let lanes: usize = self.lanes().map(|(_, line)| line.capacity() * size_of::<(Key, L)>()).sum();
+        let places = self.sources.capacity() * size_of::<Source<S, K, L>>() + self.heads.heap_bytes();
         lanes + places + self.singles.heap_bytes()
     }
 
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn ties_come_in_the_order_of_scheduling() {
         let mut q = EventQueue::default();
-        let lane = q.add_lane();
+        let lane = q.add_lane(());
         let alarm = q.add_alarm(5);
         q.schedule(5, 1u64);
         q.append(lane, 5, 2);
@@ -227,7 +227,7 @@ mod tests {
         q.schedule(4, 0);
         let order: Vec<u64> = std::iter::from_fn(|| q.pop(u64::MAX))
             .map(|(_, e)| match e {
-                Next::Single(n) | Next::Lane(_, n) => n,
+                Next::Single(n) | Next::Lane(.., n) => n,
             })
             .collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
@@ -235,20 +235,20 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_order() {
-        let mut q = EventQueue::<u64, u8>::default();
-        let lane = q.add_lane();
+        let mut q = EventQueue::<u64, (), u8>::default();
+        let lane = q.add_lane(());
         q.append(lane, 9, 1);
         q.append(lane, 3, 2);
         assert_eq!(q.front(lane), Some(&1));
-        assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, 1))));
+        assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, (), 1))));
         assert_eq!(q.front(lane), Some(&2));
-        assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, 2))));
+        assert_eq!(q.pop(u64::MAX), Some((9, Next::Lane(lane, (), 2))));
         assert_eq!(q.front(lane), None);
     }
 
     #[test]
     fn an_alarm_set_again_is_due_once() {
-        let mut q = EventQueue::<u64, u8>::default();
+        let mut q = EventQueue::<u64, (), u8>::default();
         let alarm = q.add_alarm(7);
         q.set_alarm(alarm, 9);
         q.set_alarm(alarm, 3);
@@ -260,9 +260,9 @@ mod tests {
     /// Places that are added while others wait.
     #[test]
     fn every_place_is_found_whatever_their_number() {
-        let mut q = EventQueue::<u64, u64>::default();
+        let mut q = EventQueue::<u64, (), u64>::default();
         for n in 0..100 {
-            let lane = q.add_lane();
+            let lane = q.add_lane(());
             q.append(lane, 1000 - n, n);
         }
         let order = std::iter::from_fn(|| q.pop(u64::MAX)).map(|(at_ns, _)| at_ns);
@@ -273,8 +273,8 @@ mod tests {
         /// Against a sorted list, with schedules and pops interleaved.
         #[test]
         fn pops_like_a_sorted_list(ops in prop::collection::vec((0u8..6, 0u64..40), 0..200)) {
-            let mut q = EventQueue::<u64, u64>::default();
-            let lanes = [q.add_lane(), q.add_lane()];
+            let mut q = EventQueue::<u64, (), u64>::default();
+            let lanes = [q.add_lane(()), q.add_lane(())];
             let mut last_at = [0u64; 2];
             let mut model: Vec<(u64, u64)> = Vec::new();
             let mut now = 0;
@@ -300,7 +300,7 @@ mod tests {
                         model.sort_unstable();
                         let expected = model.first().copied().filter(|(at, _)| *at <= now + dt);
                         let popped = q.pop(now + dt).map(|(at, e)| match e {
-                            Next::Single(id) | Next::Lane(_, id) => (at, id),
+                            Next::Single(id) | Next::Lane(.., id) => (at, id),
                         });
                         prop_assert_eq!(popped, expected);
                         if let Some((at, _)) = expected {
