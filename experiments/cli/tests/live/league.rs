@@ -2,7 +2,6 @@
 
 use crate::common::{Home, stderr, stdout, wait_for};
 use crate::evaluate::home;
-use crate::run::namespaces_of;
 use ccplane_league::Cell;
 use ccplane_results::{RunFigures, RunOutcome};
 use nix::sys::signal::{Signal, kill};
@@ -54,20 +53,23 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     }
 }
 
-/// What is simulated is shown and kept, and nothing of the kernel flows is left.
+/// What is simulated is shown and kept, and the kernel has its datapath no more.
 #[test]
-fn an_interrupted_league_takes_its_links_away_and_keeps_what_it_simulated() {
+fn an_interrupted_league_takes_its_datapath_away_and_keeps_what_it_simulated() {
     let Some(home) = lab("lghalt") else { return };
     let mut command = home.command(&LEAGUE);
     command.current_dir(home.dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
-    let pid = child.id();
-    wait_for("links of kernel flows", || (!namespaces_of(pid).is_empty()).then_some(()));
-    kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
+    let registered = || {
+        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        list.split_whitespace().any(|name| name == "ccd_lghalt")
+    };
+    wait_for("the kernel's datapath", || registered().then_some(()));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stdout(&output));
     assert!(stdout(&output).contains("alone on wired links: won %"), "{}", stdout(&output));
-    assert_eq!(namespaces_of(pid), [""; 0]);
+    assert!(!registered());
     let cells = fs::read_to_string(home.path("results/league.jsonl")).unwrap();
     assert_eq!(cells.lines().count(), 2);
 }

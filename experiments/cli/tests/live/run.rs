@@ -71,7 +71,7 @@ impl Lab {
     }
 }
 
-pub(crate) fn namespaces_of(pid: u32) -> Vec<String> {
+fn namespaces_of(pid: u32) -> Vec<String> {
     let prefix = format!("ccp-{pid}-");
     let Ok(entries) = fs::read_dir("/run/netns") else { return Vec::new() };
     let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
