@@ -51,9 +51,10 @@
 //! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
 //!   after 6 round trips, then up to 8 s. A loss ends it. Two successes in a row lead back to DELAY; the second test follows the first success by 6
 //!   round trips, or 2 s.
-//! - **LOOK** (5): who joins a queue that never empties takes it for the path, and so does a flow whose own queue never does. On a loss in
-//!   DELAY, or while the gain is 0 in the last 5 s of 15 whose smallest RTT is above that of the 15 before, the flow halves its window for
-//!   two `srtt`s, once a second or less often: where it hogs the link, that alone shows a smaller `min_us`, and the queue then counts.
+//! - **LOOK** (5): who joins a queue that never empties takes it for the path, and so does a flow whose own queue never does. So the flow
+//!   halves its window for two `srtt`s, once a second or less often: where it hogs the link, that alone shows a smaller `min_us`, and
+//!   the queue then counts. It looks on a loss in DELAY; and where the gain is 0 in the last 5 s of 15 whose smallest RTT is above that
+//!   of the 15 before.
 //!
 //! # Registers that are not named so in a paper
 //! `hold`: the window to come back to. `bw_hold`: the rate before a suspicion. `boost`: the gain, in 1/1024. `pint`: round trips between

@@ -54,7 +54,7 @@ fn four_and_eight_of_its_own_kind_keep_the_queue_short() {
     }
 }
 
-/// Where nothing was lost it took its own queue for the path, every 15 s some more: 36 ms after nine minutes.
+/// Dual took its own queue for the path where nothing was lost, every 15 s some more: 36 ms after nine minutes.
 #[test]
 fn the_queue_stays_short_for_minutes_where_nothing_is_lost() {
     for (flows, mbit, rtt_ms, queued) in [(1, 24, 40, 8.0), (1, 12, 20, 6.0), (4, 24, 40, 20.0)] {
@@ -66,7 +66,7 @@ fn the_queue_stays_short_for_minutes_where_nothing_is_lost() {
     }
 }
 
-/// It stayed competitive after CUBIC had left.
+/// Dual stayed competitive after CUBIC had left.
 #[test]
 fn some_seconds_after_its_rival_has_left_the_queue_is_short_again() {
     let link = Link { mbit: 24, rtt_ms: 40, queue_packets: 160 };

@@ -241,7 +241,13 @@ mod tests {
         let model = |text: &str| serde_json::from_str::<Model>(text).map_err(|e| e.to_string());
         let good = r#"{"step_ms":100,"states_bit_per_s":[0,5],"transitions":[[1,1],[2,0]]}"#;
         let read = model(good).unwrap();
-        assert_eq!(serde_json::to_string(&read).unwrap(), good);
+        let written = serde_json::to_string(&read).unwrap();
+        assert_eq!(
+            written,
+            good.replacen('{', r#"{"version":1,"#, 1),
+            "a model without a version is of the first"
+        );
+        assert_eq!(model(&written).unwrap(), read);
         assert_eq!(toml::from_str::<Model>(&toml::to_string(&read).unwrap()).unwrap(), read);
         for (wrong, why) in [
             (good.replace("100", "0"), "step_ms: 0 is outside 1..=60000"),

@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         let tensor = tensor.ok_or_else(|| unsupported(node, computed))?;
         match integers(tensor).as_slice() {
             // Any number of rows, as many as before, or one.
-            &[-1 | 0 | 1, numbers] if numbers > 0 => {
+            &[-1..=1, numbers] if numbers > 0 => {
                 chain.rows(numbers as usize).map_err(|Misplaced(why)| unsupported(node, why))
             }
             [0 | 1, -1] => Ok(()),

@@ -214,7 +214,7 @@ pub fn stats(
         }
         match datapath.flows().into_iter().find(|f| f.flow == of) {
             Some(stats) if done(&stats) => Ok(stats),
-            last => Err(last),
+            last => Err(last.map(Box::new)),
         }
     })
 }

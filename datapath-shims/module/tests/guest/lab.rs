@@ -282,7 +282,7 @@ pub fn stats(datapath: &mut ModuleDatapath, of: FlowId, done: impl Fn(&FlowStats
         datapath.poll(0, &mut Vec::new());
         match datapath.flows().into_iter().find(|f| f.flow == of) {
             Some(stats) if done(&stats) => Ok(stats),
-            last => Err(last),
+            last => Err(last.map(Box::new)),
         }
     })
 }

@@ -1,9 +1,9 @@
 //! The event queue: what happens next, in one total order.
 //!
 //! Events are ordered by time, and at the same time by when they were scheduled. So a run never depends on the
-//! structure of the queue. Most events of a network travel on delay lines, whose times never decrease; a
-//! [`LaneId`] keeps such a line in a ring buffer and only its head in a tournament, beside alarms, of which each is
-//! set once at a time. Timers are many but rarely due: they have a heap of their own.
+//! structure of the queue. Most events of a network travel on delay lines, whose times never decrease. A
+//! [`LaneId`] keeps such a line in a ring buffer and only its head in a tournament. Alarms, of which each is
+//! set once at a time, are there too. Timers are many but rarely due: they have a heap of their own.
 
 mod heap;
 mod tournament;

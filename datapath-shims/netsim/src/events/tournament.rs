@@ -8,7 +8,7 @@ use super::Key;
 /// Places with a key each; [`Key::NEVER`] waits for nothing.
 #[derive(Default)]
 pub(super) struct Tournament {
-    /// As many as the tree has leaves: those behind the last place wait for nothing.
+    /// One key for each leaf of the tree; those behind the last place wait for nothing.
     keys: Vec<Key>,
     places: usize,
     /// The places, as leaves, in the second half; before it the winner of each pair, from 1, which is the first of all.

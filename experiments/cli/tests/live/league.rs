@@ -53,7 +53,7 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     }
 }
 
-/// What is simulated is shown and kept, and the kernel has its datapath no more.
+/// The simulated tables are shown and kept, and the kernel has no datapath of it any more.
 #[test]
 fn an_interrupted_league_takes_its_datapath_away_and_keeps_what_it_simulated() {
     let Some(home) = lab("lghalt") else { return };

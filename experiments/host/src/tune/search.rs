@@ -58,7 +58,7 @@ pub(super) struct Proposer {
     /// Cells that were proposed, the default among them.
     seen: HashSet<Cell>,
     known: Vec<(Cell, f64)>,
-    /// What perceptrons predict of cells that were proposed and not yet recorded.
+    /// Predictions of perceptrons for cells that were proposed and not yet recorded.
     predicted: HashMap<Cell, f64>,
     errors: Errors,
     /// Cells to come, the last one first.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// A value without which the guard does not hold.
 #[derive(Clone, Copy)]
 pub(super) struct Test {
-    /// It is tested before this instruction of the guard.
+    /// The instruction of the guard before which it is tested.
     pub(super) before: usize,
     pub(super) value: Src,
 }
@@ -73,7 +73,7 @@ fn is_heard(inst: &Inst) -> bool {
     matches!(inst.op, Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Ewma)
 }
 
-/// How often a temporary is read before it is another.
+/// Counts the reads of a temporary before it is another.
 fn reads(insts: &[Inst], tmp: Src) -> usize {
     let mut reads = 0;
     for inst in insts {
