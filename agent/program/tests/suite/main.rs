@@ -4,7 +4,6 @@
 mod common;
 mod compile;
 mod fuzz;
-mod guards;
 mod lift;
 mod policy;
 mod properties;
