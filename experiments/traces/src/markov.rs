@@ -256,7 +256,9 @@ mod tests {
             (good.replace("[2,0]", "[0,0]"), "transitions[1]: all 0, so that nothing could follow state 1"),
             (good.replace("5]", "100000000001]"), "states_bit_per_s[1]: 100000000001 is past the limit"),
             (good.replace("[0,5]", "[]"), "states_bit_per_s: 0 states, expected 1 to 256"),
-            (good.replace("step_ms", "steps"), "unknown field `steps`"),
+            (good.replace("step_ms", "steps"), "missing field `step_ms`"),
+            (good.replacen('{', r#"{"steps":1,"#, 1), "steps: a model has no such field"),
+            (written.replacen(":1,", ":2,", 1), "version 2 of a model"),
         ] {
             assert!(model(&wrong).unwrap_err().starts_with(why), "{wrong}: {:?}", model(&wrong));
         }
