@@ -52,7 +52,7 @@ impl JsonLines {
     /// be learned from again.
     ///
     /// # Errors
-    /// It cannot be read or written, or a line is of another version.
+    /// The file cannot be read or written, or one of its lines has another version.
     pub fn resume(path: &Path, steps: u64) -> std::io::Result<JsonLines> {
         let file = File::options().create(true).read(true).append(true).open(path)?;
         let mut lines = BufReader::new(&file);

@@ -41,7 +41,7 @@ pub fn wait_within<T>(patience: Duration, what: &str, mut found: impl FnMut() ->
 /// Waits until `found` returns `Ok`, but not longer than `patience`.
 ///
 /// # Panics
-/// It returns errors until then; the last one is shown.
+/// `found` returns errors for so long; the message shows the last one.
 #[track_caller]
 pub fn wait_for_ok<T, E: Debug>(patience: Duration, what: &str, found: impl FnMut() -> Result<T, E>) -> T {
     match poll_within(patience, found) {

@@ -119,7 +119,7 @@ pub trait Datapath {
     /// whether it had to be set.
     ///
     /// # Errors
-    /// As [`Datapath::set_program`].
+    /// The errors of [`Datapath::set_program`].
     fn ensure_program(
         &mut self,
         flow: FlowId,
@@ -140,11 +140,11 @@ pub trait Datapath {
     /// Hands the flow to the native algorithm.
     ///
     /// # Errors
-    /// `NoFlow`.
+    /// `NoFlow` where the datapath has no such flow.
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError>;
 
-    /// Says what the snapshots of a slot are. Before any program that asks the slot is installed; saying it again
-    /// changes nothing.
+    /// Defines the shape of a slot's snapshots, before any program that asks the slot is installed. The same definition may be
+    /// repeated.
     ///
     /// # Errors
     /// `NoSlot`, `OtherShape`, `Unsupported`.
@@ -167,7 +167,7 @@ pub trait Datapath {
     /// flow decides by it.
     ///
     /// # Errors
-    /// `NoSlot`, `NoSnapshot`.
+    /// `NoSlot` where the slot is not defined, `NoSnapshot` where it lacks the snapshot.
     fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
         let _ = share;
         Err(DatapathError::NoSlot(slot))
@@ -176,7 +176,7 @@ pub trait Datapath {
     /// Makes the canary active; what was active becomes the last good one.
     ///
     /// # Errors
-    /// `NoSlot`, `NoSnapshot`.
+    /// `NoSlot` where the slot is not defined, `NoSnapshot` where it lacks the snapshot.
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         Err(DatapathError::NoSlot(slot))
     }
@@ -185,7 +185,7 @@ pub trait Datapath {
     /// flow any more, pinned ones included.
     ///
     /// # Errors
-    /// `NoSlot`, `NoSnapshot`.
+    /// `NoSlot` where the slot is not defined, `NoSnapshot` where it lacks the snapshot.
     fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
         Err(DatapathError::NoSlot(slot))
     }
@@ -207,7 +207,7 @@ pub trait Datapath {
     /// The flows that it steers, with their last sample.
     fn flows(&mut self) -> Vec<FlowStats>;
 
-    /// Takes the events since the last call, oldest first and at most `max`; appends them to `events` and returns
-    /// their number.
+    /// Moves the events since the last call to the end of `events`, oldest first and at most `max`. Returns how many it
+    /// moved.
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize;
 }

@@ -96,8 +96,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Returns the link rate of a flow's rewards, wire bytes per second: an equal share of what cross traffic and flows that
-    /// end leave.
+    /// Returns the link rate of a flow's rewards, wire bytes per second. It is an equal share of the rate without cross traffic and
+    /// without flows that end.
     fn share(&self, phase: &Phase) -> u64 {
         let link = &self.scenario.link;
         let most = link.phases.iter().map(|phase| link.passed_bytes_per_s(phase)).max().unwrap_or(0);

@@ -41,7 +41,7 @@ pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
 /// Whether every user may read each file beneath `root` that is served, by the modes there. It follows no symbolic link.
 ///
 /// # Errors
-/// As [`count`].
+/// A folder cannot be read, or there are more than [`MAX_ENTRIES`].
 pub(super) fn all_may_read(root: &OwnedFd) -> io::Result<bool> {
     const READ: u32 = 0o4;
     const PASS: u32 = 0o1;

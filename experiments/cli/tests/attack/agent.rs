@@ -2,7 +2,7 @@
 //! nothing stays in the kernel, nobody else's file is touched, and the exit code tells.
 
 use crate::common::lab::LABS;
-use crate::common::{Agent, Home, PATIENCE, as_nobody, failed, stderr, taken, wait_for};
+use crate::common::{Agent, Home, PATIENCE, as_nobody, failed, is_registered, stderr, taken, wait_for};
 use ccplane_testing::killed::Marked;
 use ccplane_testing::{attack_scale, lacks, skipped};
 use nix::sys::signal::Signal;
@@ -50,8 +50,7 @@ impl Attached {
     }
 
     fn is_registered(&self) -> bool {
-        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        list.split_whitespace().any(|name| name == self.name)
+        is_registered(&self.name)
     }
 
     fn pins(&self) -> [PathBuf; 2] {

@@ -1,6 +1,6 @@
 //! An agent's home with a link of its own, and live flows of the kernel's datapath on it.
 
-use super::{Agent, Home, command, stderr, wait_for};
+use super::{Agent, Home, command, is_registered, stderr, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
@@ -146,8 +146,7 @@ impl Lab {
     }
 
     pub fn is_registered(&self) -> bool {
-        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        list.split_whitespace().any(|name| name == self.name)
+        is_registered(&self.name)
     }
 
     /// The line that the agent logs when it has attached.

@@ -20,6 +20,12 @@ const NOBODY: libc::uid_t = 65_534;
 /// The command that is tested.
 pub const CCPLANE: &str = env!("CARGO_BIN_EXE_ccplane");
 
+/// Whether the kernel offers a congestion control of this name.
+pub fn is_registered(congestion_control: &str) -> bool {
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    list.split_whitespace().any(|name| name == congestion_control)
+}
+
 /// `ccplane` with arguments, run to its end.
 pub fn ccplane(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()

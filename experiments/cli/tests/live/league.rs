@@ -1,6 +1,6 @@
 //! `ccplane league --live`: drawn links repeated by kernel flows, to their end and interrupted.
 
-use crate::common::{Home, stderr, stdout, wait_for};
+use crate::common::{Home, is_registered, stderr, stdout, wait_for};
 use crate::evaluate::home;
 use ccplane_league::Cell;
 use ccplane_results::{RunFigures, RunOutcome};
@@ -60,16 +60,12 @@ fn an_interrupted_league_takes_its_datapath_away_and_keeps_what_it_simulated() {
     let mut command = home.command(&LEAGUE);
     command.current_dir(home.dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
-    let registered = || {
-        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        list.split_whitespace().any(|name| name == "ccd_lghalt")
-    };
-    wait_for("the kernel's datapath", || registered().then_some(()));
+    wait_for("the kernel's datapath", || is_registered("ccd_lghalt").then_some(()));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stdout(&output));
     assert!(stdout(&output).contains("alone on wired links: won %"), "{}", stdout(&output));
-    assert!(!registered());
+    assert!(!is_registered("ccd_lghalt"));
     let cells = fs::read_to_string(home.path("results/league.jsonl")).unwrap();
     assert_eq!(cells.lines().count(), 2);
 }
