@@ -318,6 +318,7 @@ mod tests {
             ccplane_testing::skipped("a_live_flow_that_is_not_steered_is_no_figure", why);
             return;
         }
+        let _alone = crate::cores::alone();
         let (program, mut fields) = reno().unwrap();
         fields.retain(|(field, _)| *field != Field::Cwnd);
         let tried = steer::attached("w", |datapath, name| {

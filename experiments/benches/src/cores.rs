@@ -30,6 +30,14 @@ impl OneCore {
     }
 }
 
+/// Held by each test that takes a core under SCHED_FIFO, which leaves the others' flows no time, and by each whose flows
+/// must move.
+#[cfg(test)]
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 impl Drop for OneCore {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {

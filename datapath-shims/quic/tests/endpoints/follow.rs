@@ -3,7 +3,7 @@
 use crate::common::live_engine;
 use ccplane_quic::{Config, Endpoint, UdpWire, Wire};
 use ccplane_testing::{skipped, wait_until};
-use ccplane_wait::affinity::{self, pin};
+use ccplane_wait::affinity::{self, LOOKS, pin};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The longest sleep of the server, which a datagram ends before.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// Ends the server however the test ends.
+/// Ends a thread however the test ends.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -21,18 +21,21 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Loopback handles a datagram on its sender's core.
+/// Loopback handles a datagram on its sender's core, which another thread keeps busy: the scheduler alone would have the
+/// server run beside it.
 #[test]
 fn a_server_moves_to_the_core_of_its_datagrams() {
+    /// Turns in a row after which the server stays there.
+    const STAYS: usize = 2 * LOOKS as usize;
     let cores = affinity::cores().unwrap();
     if cores.len() < 2 || !nix::unistd::geteuid().is_root() {
         return skipped("a server that follows its datagrams", "it takes two cores, and CAP_BPF");
     }
-    let (stop, runs_on) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (stop, ran_on) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let stop = Stop(&stop);
-        let (stopped, runs_on) = (stop.0, &runs_on);
+        let (stopped, ran_on) = (stop.0, &ran_on);
         scope.spawn(move || {
             let (engine, _handle) = live_engine();
             let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -41,16 +44,23 @@ fn a_server_moves_to_the_core_of_its_datagrams() {
             let mut server = Endpoint::new(wire, engine, config);
             while !stopped.load(Ordering::Relaxed) {
                 server.turn(LONGEST).unwrap();
-                *runs_on.lock().unwrap() = affinity::cores().unwrap();
+                ran_on.lock().unwrap().push(affinity::here().unwrap());
             }
         });
         let to = told.recv().unwrap();
         for core in cores {
             let _pinned = pin(core).unwrap();
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            wait_until("the server is on the sender's core", || {
-                socket.send_to(b"no packet of QUIC", to).unwrap();
-                *runs_on.lock().unwrap() == [core]
+            let alone = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let leaves = Stop(&alone);
+                scope.spawn(|| while !alone.load(Ordering::Relaxed) {});
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                wait_until("the server stays on the sender's core", || {
+                    socket.send_to(b"no packet of QUIC", to).unwrap();
+                    let ran_on = ran_on.lock().unwrap();
+                    ran_on.iter().rev().take(STAYS).filter(|on| **on == core).count() == STAYS
+                });
+                drop(leaves);
             });
         }
     });

@@ -158,6 +158,7 @@ mod tests {
         if ccplane_testing::lacks("every_connection_carries_data", ccplane_emulator::netns::missing()) {
             return;
         }
+        let _alone = crate::cores::alone();
         let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());
         veth::connect(&a, &b).unwrap();
         let (listener, at) = listen_in(&b).unwrap();

@@ -308,6 +308,8 @@ mod tests {
     #[test]
     fn a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels() {
         const FLOWS: usize = 3;
+        /// Some are open for long enough that the agent hears of them.
+        const BURST: usize = 400;
         let test = "a_few_flows_are_steered_by_an_agent_and_measured_beside_the_kernels";
         if lacks(test, ccplane_ebpf::missing())
             || lacks(test, ccplane_emulator::netns::missing())
@@ -315,8 +317,9 @@ mod tests {
         {
             return;
         }
+        let _alone = crate::cores::alone();
         let (settle, window) = (Duration::from_millis(100), Duration::from_millis(400));
-        let pace = Pace { table: 256, pairs: 1, settle, window, burst: 50 };
+        let pace = Pace { table: 1024, pairs: 1, settle, window, burst: BURST };
         let lab = Lab::start(pace).unwrap();
         // A machine that is busy elsewhere may keep the agent silent for longer than its flows wait for it.
         let figures = within_tries(test, TRIES, |_| lab.decade(FLOWS));
@@ -336,7 +339,7 @@ mod tests {
         assert_eq!(names, ["scale.flows.burst", "scale.flows.burst.lost"]);
         assert!(burst.iter().all(|figure| figure.check().is_ok()), "{burst:?}");
         let (lost, heard) = (burst[1].value, burst[1].baseline);
-        assert!(heard > 0.0 && lost + heard <= 100.0, "{burst:?}");
+        assert!(heard > 0.0 && lost + heard <= 2.0 * BURST as f64, "{burst:?}");
         lab.until_empty().unwrap();
     }
 }

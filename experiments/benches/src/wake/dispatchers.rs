@@ -219,6 +219,7 @@ mod tests {
         if OneCore::all().len() < 2 {
             return ccplane_testing::skipped("a scanning dispatcher", "one core");
         }
+        let _alone = crate::cores::alone();
         let load = Load { name: "test", gap: Duration::ZERO, events: 30, warm: Duration::from_millis(1) };
         let measured = block(&SCANNING, Place::OtherCore, &load, 10).unwrap();
         assert!(measured.proof.counts().any(|(what, n)| what == "events that the scans found" && n >= 30));
@@ -226,6 +227,7 @@ mod tests {
 
     #[test]
     fn looks_count_their_marks() {
+        let _alone = crate::cores::alone();
         let figure = looks(10).unwrap();
         let counts: Vec<_> = figure.proof.counts().collect();
         assert_eq!(counts, [("marks that were taken", 100_000), ("scans that found an event", 100_000)]);

@@ -324,6 +324,7 @@ mod tests {
         if OneCore::all().len() < 2 {
             return ccplane_testing::skipped("ways to wake", "one core");
         }
+        let _alone = crate::cores::alone();
         let load = Load { name: "test", gap: Duration::ZERO, events: 50, warm: Duration::from_millis(1) };
         for way in WAYS {
             for (place, queues) in [(Place::OtherCore, 1), (Place::SameCore, 100)] {

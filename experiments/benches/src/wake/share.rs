@@ -70,6 +70,7 @@ mod tests {
         if OneCore::all().len() < 2 {
             return ccplane_testing::skipped("the share of auto", "one core");
         }
+        let _alone = crate::cores::alone();
         let load = Load { name: "test", gap: Duration::ZERO, events: 50, warm: Duration::from_millis(1) };
         for way in [CHOSEN, ASLEEP] {
             let measured = block(&way, Place::OtherCore, &load, 1).unwrap();
