@@ -160,28 +160,6 @@ fn a_datapath_that_dies_is_missed_in_time() {
     }
 }
 
-/// A simulation that keeps up with the clock.
-struct RealTime {
-    sim: SimDatapath,
-    start: Instant,
-}
-
-impl RealTime {
-    fn new() -> RealTime {
-        let mut sim = sim(10_000);
-        sim.add_flow(&FlowConfig::new(Source::Bulk, 10 * MS)).unwrap();
-        RealTime { sim, start: Instant::now() }
-    }
-}
-
-impl Forward for RealTime {
-    ccplane_contract::forward_to!(sim);
-    fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.sim.step_until(self.start.elapsed().as_micros() as u64);
-        self.sim.poll(max, events)
-    }
-}
-
 /// A process's datapath: a simulation on a thread of its own, until it is dropped.
 pub(crate) struct Serving {
     stop: Arc<AtomicBool>,
@@ -203,15 +181,18 @@ impl Serving {
         let thread = std::thread::spawn(move || {
             let options = ServeOptions { transport, ..ServeOptions::new("test").unwrap() };
             let mut served = Served::connect(&agent, options);
-            let (mut datapath, mut acked, mut at_us) = (RealTime::new(), Vec::new(), 0);
+            let (mut datapath, mut acked, mut at_us) = (sim(10_000), Vec::new(), 0);
+            datapath.add_flow(&FlowConfig::new(Source::Bulk, 10 * MS)).unwrap();
             while !stopped.load(Ordering::Relaxed) {
-                let now_us = datapath.start.elapsed().as_micros() as u64;
+                // It keeps up with the clock, with an agent or without.
+                datapath.step_until(micros(started));
+                let now_us = datapath.now_us();
                 let turn = served.turn(&mut datapath, now_us);
                 state.store(turn.connected, Ordering::Relaxed);
                 waited.store(run_delay_us(), Ordering::Relaxed);
                 // A wait between the two readings counts in one of them, and would set this clock back.
                 at_us = micros(started).saturating_sub(waited.load(Ordering::Relaxed)).max(at_us);
-                acked.extend(datapath.sim.flows().first().map(|flow| (at_us, flow.transport.bytes_acked)));
+                acked.extend(datapath.flows().first().map(|flow| (at_us, flow.transport.bytes_acked)));
                 served.wait(Duration::from_millis(2)).unwrap();
             }
             served.farewell();
