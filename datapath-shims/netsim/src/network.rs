@@ -2,10 +2,10 @@
 
 use crate::config::{ConfigError, LinkChange, LinkConfig, PathConfig, check_counts, check_flows, within};
 use crate::cross::{Cross, CrossConfig, CrossStats};
-use crate::events::{EventQueue, LaneId, Next};
+use crate::events::{AlarmId, EventQueue, LaneId, Next};
 use crate::ingress::IngressOutcome;
 use crate::link::{Link, LinkStats};
-use crate::packet::{FlowIndex, InFlight, PRIORITIES, Packet, Stage, flag};
+use crate::packet::{FlowIndex, PRIORITIES, Packet, Stage, flag};
 use crate::receiver::{Ack, Delivery, Receiver, ReceiverStats, Reply};
 use crate::single::Single;
 use std::collections::BTreeMap;
@@ -108,14 +108,25 @@ enum Line {
     Back { delay_ns: u64, aggregate_ns: u64 },
 }
 
+impl Line {
+    fn stage(self) -> Stage {
+        match self {
+            Line::Access { .. } | Line::Release { .. } => Stage::Between,
+            Line::Back { .. } => Stage::Returned,
+        }
+    }
+}
+
 /// Links, flows' paths, and what is under way between them.
 pub struct Network {
     now_ns: u64,
     seed: u64,
-    events: EventQueue<Single, InFlight>,
+    events: EventQueue<Single, Stage, Packet>,
     links: Vec<Link>,
     /// The delay lane of each link.
     link_lanes: Vec<LaneId>,
+    /// When each link wants to be served.
+    serve_alarms: Vec<AlarmId>,
     /// Each link's way to its queue, for packets that jitter delays.
     entry_lanes: Vec<LaneId>,
     /// Packets that others overtake, and the links that they enter; the free places of it.
@@ -143,8 +154,11 @@ impl Network {
         Ok(Network {
             now_ns: 0,
             seed,
-            link_lanes: links.iter().map(|_| events.add_lane()).collect(),
-            entry_lanes: links.iter().map(|_| events.add_lane()).collect(),
+            link_lanes: links.iter().map(|_| events.add_lane(Stage::Between)).collect(),
+            serve_alarms: (0..links.len())
+                .map(|link| events.add_alarm(Single::ServeLink(link as u8)))
+                .collect(),
+            entry_lanes: (0..links.len()).map(|link| events.add_lane(Stage::Entering(link as u8))).collect(),
             held: Vec::new(),
             held_free: Vec::new(),
             links: links.iter().enumerate().map(|(n, c)| Link::new(c, seed, n)).collect(),
@@ -201,8 +215,8 @@ impl Network {
     }
 
     fn line(&mut self, line: Line) -> LaneId {
-        let events = &mut self.events;
-        *self.lines.entry(line).or_insert_with(|| events.add_lane())
+        let (events, stage) = (&mut self.events, line.stage());
+        *self.lines.entry(line).or_insert_with(|| events.add_lane(stage))
     }
 
     /// Adds a source of cross traffic; its number, from 0.
@@ -215,7 +229,7 @@ impl Network {
         let index = self.cross.len();
         self.cross.push(Cross::new(config, self.seed, index));
         if config.start_ns < config.end_ns {
-            self.events.schedule_rare(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
+            self.events.schedule(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
         }
         Ok(index as u32)
     }
@@ -250,7 +264,7 @@ impl Network {
             None => self.offer(path.links_of(&packet)[0], packet),
             Some(delay) => {
                 let packet = packet.before_first();
-                self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::between(packet));
+                self.events.append(delay.lane, self.now_ns + delay.ns, packet);
                 false
             }
         }
@@ -295,13 +309,13 @@ impl Network {
         if t.deadline_ns < t.scheduled_ns {
             t.scheduled_ns = t.deadline_ns;
             let at_ns = t.deadline_ns;
-            self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
+            self.events.schedule(at_ns, Single::Timer { flow, timer });
         }
     }
 
     /// Asks for an [`Occurrence::Wake`] at this time; a time past is now. The token's bits from 2^56 on are lost.
     pub fn wake_at(&mut self, at_ns: u64, token: u64) {
-        self.events.schedule_rare(at_ns.max(self.now_ns), Single::Wake(token));
+        self.events.schedule(at_ns.max(self.now_ns), Single::Wake(token));
     }
 
     /// Runs until something happens that the caller must see, at most until `until_ns`. `None`: nothing did,
@@ -310,7 +324,7 @@ impl Network {
         while let Some((at_ns, event)) = self.events.pop(until_ns) {
             self.now_ns = at_ns;
             let seen = match event {
-                Next::Lane(lane, InFlight { packet, stage, link }) => match stage {
+                Next::Lane(lane, stage, packet) => match stage {
                     Stage::Between => {
                         self.touch_next(lane);
                         self.arrive(packet)
@@ -319,8 +333,8 @@ impl Network {
                         self.touch_next(lane);
                         self.hand_out(packet.flow, packet.seq, packet.tx)
                     }
-                    Stage::Entering => {
-                        self.enqueue(link as u8, packet);
+                    Stage::Entering(link) => {
+                        self.enqueue(link, packet);
                         None
                     }
                 },
@@ -355,13 +369,8 @@ impl Network {
         if self.paths.len() < MANY_FLOWS {
             return;
         }
-        let flow = match self.events.front(lane) {
-            Some(InFlight { packet, stage, .. }) if *stage != Stage::Entering && !packet.is(flag::CROSS) => {
-                packet.flow
-            }
-            _ => return,
-        };
-        if let Some(path) = self.paths.get(flow as usize) {
+        let Some(next) = self.events.front(lane).filter(|packet| !packet.is(flag::CROSS)) else { return };
+        if let Some(path) = self.paths.get(next.flow as usize) {
             let timer = path.timers[usize::from(ACK_TIMER)].deadline_ns;
             std::hint::black_box(path.receiver.touch() ^ timer ^ path.back.ns);
         }
@@ -371,8 +380,7 @@ impl Network {
     /// yet. Only flows whose way back takes as long are looked at.
     #[inline]
     pub fn upcoming_ack(&self, flow: FlowIndex) -> Option<FlowIndex> {
-        let front = self.events.front(self.paths.get(flow as usize)?.back.lane)?;
-        (front.stage == Stage::Returned).then_some(front.packet.flow)
+        self.events.front(self.paths.get(flow as usize)?.back.lane).map(|ack| ack.flow)
     }
 
     /// Returns the segments that the last [`Occurrence::Ack`] told its sender of, in the order of their arrival. They
@@ -419,7 +427,7 @@ impl Network {
 
     /// Acknowledgements queued, in service or propagating.
     pub fn acks_in_network(&self) -> u64 {
-        let behind = self.events.in_lanes().filter(|what| what.stage == Stage::Returned).count();
+        let behind = self.events.in_lanes().filter(|(stage, _)| *stage == Stage::Returned).count();
         self.count(|packet| packet.is(flag::ACK)) + behind as u64
     }
 
@@ -430,8 +438,8 @@ impl Network {
 
     fn count(&self, counts: impl Fn(&Packet) -> bool) -> u64 {
         let held = self.links.iter().flat_map(Link::packets);
-        let propagating = self.events.in_lanes().filter(|what| what.stage != Stage::Returned);
-        let propagating = propagating.map(|what| &what.packet);
+        let propagating = self.events.in_lanes().filter(|(stage, _)| *stage != Stage::Returned);
+        let propagating = propagating.map(|(_, packet)| packet);
         let held_back = self.held.iter().flatten().map(|(_, packet)| packet);
         held.chain(propagating).chain(held_back).filter(|packet| counts(packet)).count() as u64
     }
@@ -507,12 +515,11 @@ impl Network {
                 IngressOutcome::Lost | IngressOutcome::Policed => self.note(3, packet.flow, packet.tx),
                 IngressOutcome::Straight => self.enqueue(link, packet),
                 IngressOutcome::Behind(ns) => {
-                    let what = InFlight::entering(link, packet);
-                    self.events.append(self.entry_lanes[index], self.now_ns + ns, what);
+                    self.events.append(self.entry_lanes[index], self.now_ns + ns, packet);
                 }
                 IngressOutcome::Held(ns) => {
                     let place = self.hold(link, packet);
-                    self.events.schedule_rare(self.now_ns + ns, Single::Enter(place));
+                    self.events.schedule(self.now_ns + ns, Single::Enter(place));
                 }
             }
         }
@@ -537,7 +544,7 @@ impl Network {
         });
         self.digest = digest;
         if let Some(at_ns) = ask_ns {
-            self.events.schedule(at_ns, Single::ServeLink(link));
+            self.events.set_alarm(self.serve_alarms[usize::from(link)], at_ns);
         }
     }
 
@@ -548,13 +555,11 @@ impl Network {
         let (now_ns, events) = (self.now_ns, &mut self.events);
         let mut digest = self.digest;
         let arrival_ns = now_ns + l.propagation_ns();
-        let next_ns = l.serve(
-            now_ns,
-            |packet| events.append(lane, arrival_ns, InFlight::between(packet)),
-            &mut |gone| digest = mixed(digest, now_ns, 3, gone.flow, gone.tx),
-        );
+        let next_ns = l.serve(now_ns, |packet| events.append(lane, arrival_ns, packet), &mut |gone| {
+            digest = mixed(digest, now_ns, 3, gone.flow, gone.tx)
+        });
         if let Some(at_ns) = next_ns {
-            events.schedule(at_ns, Single::ServeLink(link));
+            events.set_alarm(self.serve_alarms[index], at_ns);
         }
         self.digest = mixed(digest, now_ns, 4, link.into(), 0);
         None
@@ -575,7 +580,7 @@ impl Network {
         } else if is_ack {
             let Packet { flow, seq: cumulative, tx: deliveries, .. } = packet;
             let at_ns = self.now_ns + path.back.ns;
-            self.events.append(path.back.lane, at_ns, InFlight::returned(flow, cumulative, deliveries));
+            self.events.append(path.back.lane, at_ns, Packet::returned(flow, cumulative, deliveries));
         } else {
             self.deliver(packet);
         }
@@ -610,7 +615,7 @@ impl Network {
             every_ns => self.now_ns.next_multiple_of(every_ns),
         };
         let Some(first) = path.return_links.first().copied() else {
-            let ack = InFlight::returned(flow, cumulative, deliveries);
+            let ack = Packet::returned(flow, cumulative, deliveries);
             return self.events.append(path.back.lane, at_ns + path.back.ns, ack);
         };
         let (seq, tx) = (cumulative, deliveries);
@@ -619,7 +624,7 @@ impl Network {
             None => {
                 self.offer(first, packet);
             }
-            Some(lane) => self.events.append(lane, at_ns, InFlight::between(packet.before_first())),
+            Some(lane) => self.events.append(lane, at_ns, packet.before_first()),
         }
     }
 
@@ -640,7 +645,7 @@ impl Network {
         let first = cross.config.links[0];
         cross.stats.sent += 1;
         if let Some(at_ns) = cross.next_ns(self.now_ns) {
-            self.events.schedule_rare(at_ns, Single::Cross(source));
+            self.events.schedule(at_ns, Single::Cross(source));
         }
         self.offer(first, packet);
         None
@@ -668,7 +673,7 @@ impl Network {
         if t.deadline_ns > now_ns {
             if t.deadline_ns != NEVER_NS {
                 let at_ns = t.deadline_ns;
-                self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
+                self.events.schedule(at_ns, Single::Timer { flow, timer });
             }
             return None;
         }

@@ -50,6 +50,12 @@ impl Packet {
         Packet { flow, bytes, place: 0, flags, seq, tx }
     }
 
+    /// An acknowledgement behind the last link of its way back, whose numbers lie where a packet has its own.
+    #[inline]
+    pub(crate) fn returned(flow: FlowIndex, cumulative: u64, deliveries: u64) -> Packet {
+        Packet::new(flow, 0, flag::ACK, cumulative, deliveries)
+    }
+
     /// The same packet on another route, with another priority.
     pub(crate) fn steered(mut self, priority: u8, route: u8) -> Packet {
         self.flags |= priority << flag::PRIORITY_SHIFT;
@@ -97,43 +103,13 @@ impl Packet {
     }
 }
 
-/// The part of its way that a packet on a line is on.
+/// The part of their way that packets on a line are on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
 pub(crate) enum Stage {
-    /// On its way to the next hop.
+    /// On their way to the next hop.
     Between,
-    /// Before a link's queue.
-    Entering,
-    /// An acknowledgement behind the last link of its way back.
+    /// Before this link's queue.
+    Entering(u8),
+    /// Acknowledgements behind the last link of their way back.
     Returned,
-}
-
-/// A packet on a line. A plain struct without padding: where parts of an enum, or padding, are copied in odd pieces, the
-/// processor stalls.
-#[derive(Clone, Copy)]
-pub(crate) struct InFlight {
-    pub(crate) packet: Packet,
-    pub(crate) stage: Stage,
-    /// The link before whose queue it is.
-    pub(crate) link: u32,
-}
-
-impl InFlight {
-    #[inline]
-    pub(crate) fn between(packet: Packet) -> InFlight {
-        InFlight { packet, stage: Stage::Between, link: 0 }
-    }
-
-    #[inline]
-    pub(crate) fn entering(link: u8, packet: Packet) -> InFlight {
-        InFlight { packet, stage: Stage::Entering, link: link.into() }
-    }
-
-    /// An acknowledgement, whose numbers lie where a packet has its own.
-    #[inline]
-    pub(crate) fn returned(flow: FlowIndex, cumulative: u64, deliveries: u64) -> InFlight {
-        let packet = Packet::new(flow, 0, flag::ACK, cumulative, deliveries);
-        InFlight { packet, stage: Stage::Returned, link: 0 }
-    }
 }

@@ -74,23 +74,29 @@ pub(crate) struct Outgoing {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// In flight, as this transmission.
-    Outstanding(u64),
+    /// In flight, as its last transmission.
+    Outstanding,
     /// Waits for its retransmission.
     Lost,
     Delivered,
 }
 
+/// A segment in 8 bytes: many flows' state should fit into a processor's cache.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    payload_bytes: u32,
+    /// The lower half of the number of its last transmission. While that is in flight, it is fewer than 2^32 behind the
+    /// first one.
+    tx: u32,
+    /// An MSS is at most 16 KiB.
+    payload_bytes: u16,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Transmission {
-    seq: u64,
     stamp: SendStamp,
+    /// The lower half of the segment's number. While it is in flight, it is fewer than 2^32 behind `una`.
+    seq: u32,
     in_flight: bool,
 }
 
@@ -299,17 +305,18 @@ impl Sender {
             Some(seq) => seq,
             None if payload_bytes == 0 => return None,
             None => {
-                self.segments.push_back(Segment { payload_bytes, state: State::Lost });
+                let payload_bytes = payload_bytes as u16;
+                self.segments.push_back(Segment { tx: 0, payload_bytes, state: State::Lost });
                 self.bytes_sent += u64::from(payload_bytes);
                 self.next_seq() - 1
             }
         };
         let tx = self.transmissions();
         let segment = self.segments.get_mut((seq - self.una) as usize)?;
-        segment.state = State::Outstanding(tx);
-        let payload_bytes = segment.payload_bytes;
+        (segment.tx, segment.state) = (tx as u32, State::Outstanding);
+        let payload_bytes = u32::from(segment.payload_bytes);
         let stamp = self.rates.on_send(now_ns, self.in_flight_packets == 0);
-        self.transmissions.push_back(Transmission { seq, stamp, in_flight: true });
+        self.transmissions.push_back(Transmission { stamp, seq: seq as u32, in_flight: true });
         self.in_flight_packets += 1;
         self.in_flight_bytes += u64::from(payload_bytes);
         self.arm_rto(now_ns);
@@ -359,10 +366,11 @@ impl Sender {
         match std::mem::replace(&mut segment.state, State::Delivered) {
             State::Delivered => return None,
             State::Lost => {}
-            State::Outstanding(tx) => {
+            State::Outstanding => {
                 self.in_flight_packets -= 1;
                 self.in_flight_bytes -= bytes;
-                if let Some(t) = self.transmissions.get_mut((tx - self.first_tx) as usize) {
+                let behind_first = segment.tx.wrapping_sub(self.first_tx as u32);
+                if let Some(t) = self.transmissions.get_mut(behind_first as usize) {
                     t.in_flight = false;
                 }
             }
@@ -424,11 +432,12 @@ impl Sender {
         if !t.in_flight {
             return;
         }
-        if let Some(segment) = self.segments.get_mut((t.seq - self.una) as usize) {
+        let behind_una = t.seq.wrapping_sub(self.una as u32);
+        if let Some(segment) = self.segments.get_mut(behind_una as usize) {
             segment.state = State::Lost;
             self.in_flight_packets -= 1;
             self.in_flight_bytes -= u64::from(segment.payload_bytes);
-            self.lost.push_back(t.seq);
+            self.lost.push_back(self.una + u64::from(behind_una));
             self.lost_packets += 1;
             self.lost_unreported += 1;
         }

@@ -209,25 +209,24 @@ impl Transport {
         let sender = &self.sender;
         let mut prims = Prims::default();
         let rtt_us = acked.rtt_ns.map_or(0, |ns| (ns / 1000).max(1));
-        for (prim, value) in [
-            (Prim::AckBytesAcked, acked.in_order_bytes),
-            (Prim::AckBytesMisordered, acked.misordered_bytes),
-            (Prim::AckEcnBytes, acked.marked_bytes),
-            (Prim::AckEcnPackets, acked.marked_packets),
-            (Prim::AckLostPktsSample, acked.lost_packets),
-            (Prim::AckNow, now_ns / 1000),
-            (Prim::AckPacketsAcked, acked.in_order_packets),
-            (Prim::AckPacketsMisordered, acked.misordered_packets),
-            (Prim::FlowBytesInFlight, sender.in_flight_bytes),
-            (Prim::FlowBytesPending, pending_bytes),
-            (Prim::FlowPacketsInFlight, sender.in_flight_packets),
-            (Prim::FlowRateIncoming, sender.rate.delivery),
-            (Prim::FlowRateOutgoing, sender.rate.sending),
-            (Prim::FlowRttSampleUs, rtt_us),
-            (Prim::FlowWasTimeout, acked.was_timeout.into()),
-        ] {
+        let mut set = |prim, value: u64| {
             prims.set(prim, i64::try_from(value).unwrap_or(i64::MAX));
-        }
+        };
+        set(Prim::AckBytesAcked, acked.in_order_bytes);
+        set(Prim::AckBytesMisordered, acked.misordered_bytes);
+        set(Prim::AckEcnBytes, acked.marked_bytes);
+        set(Prim::AckEcnPackets, acked.marked_packets);
+        set(Prim::AckLostPktsSample, acked.lost_packets);
+        set(Prim::AckNow, now_ns / 1000);
+        set(Prim::AckPacketsAcked, acked.in_order_packets);
+        set(Prim::AckPacketsMisordered, acked.misordered_packets);
+        set(Prim::FlowBytesInFlight, sender.in_flight_bytes);
+        set(Prim::FlowBytesPending, pending_bytes);
+        set(Prim::FlowPacketsInFlight, sender.in_flight_packets);
+        set(Prim::FlowRateIncoming, sender.rate.delivery);
+        set(Prim::FlowRateOutgoing, sender.rate.sending);
+        set(Prim::FlowRttSampleUs, rtt_us);
+        set(Prim::FlowWasTimeout, acked.was_timeout.into());
         prims
     }
 

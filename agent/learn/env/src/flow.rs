@@ -79,9 +79,11 @@ pub(crate) struct Counts {
 pub(crate) struct EnvFlow<'a> {
     compiled: &'a [Compiled],
     running: usize,
-    /// The running program's machine, if one can run it.
+    /// The running program's machine, if one can run it; the flow's registers are its then.
     machine: Option<Box<FastVm>>,
     vm: vm::ProgramState,
+    /// The registers of the last report.
+    values: [i64; MAX_REGS],
     agent: Box<dyn ccplane_alg::Flow>,
     /// Hears reports before their interval's action is decided, where the decider wants that.
     shadow: Option<Shadow>,
@@ -168,6 +170,7 @@ impl<'a> EnvFlow<'a> {
             running: 0,
             machine: None,
             vm: vm::ProgramState::idle(cwnd_bytes as i64),
+            values: [0; MAX_REGS],
             agent,
             shadow,
             control,
@@ -199,6 +202,10 @@ impl<'a> EnvFlow<'a> {
 
     /// Applies what its agent has asked for, at the next ACK as in a datapath.
     fn apply_requests(&mut self, now_ns: u64) {
+        if self.control.requests().len() == 0 {
+            return;
+        }
+        self.fetch_registers();
         for request in self.control.requests() {
             if let Some(name) = request.program {
                 self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
@@ -219,6 +226,17 @@ impl<'a> EnvFlow<'a> {
             }
         }
         self.control.clear();
+        if let Some(machine) = &mut self.machine {
+            machine.load(&self.vm);
+        }
+    }
+
+    /// Copies the registers from the machine, which alone keeps them up to date, into the state.
+    fn fetch_registers(&mut self) {
+        if let Some(machine) = &self.machine {
+            let regs = machine.regs();
+            self.vm.regs[..regs.len()].copy_from_slice(regs);
+        }
     }
 
     /// Takes an ACK that tells of these segments, under the flow's program.
@@ -287,8 +305,10 @@ impl<'a> EnvFlow<'a> {
 
     fn invoke<D: Decider + ?Sized>(&mut self, now_ns: u64, acked: &Acked, decider: &mut D) {
         let prims = self.transport.prims(now_ns, acked, self.pending_bytes());
+        if self.shadow.is_some() {
+            self.fetch_registers();
+        }
         let compiled = &self.compiled[self.running];
-        let mut values = [0; MAX_REGS];
         let truth =
             Truth { link_bytes_per_s: self.link_bytes_per_s as f64, random_losses: self.random_losses };
         let interval = Interval { compiled, now_us: now_ns / 1000, truth };
@@ -296,15 +316,15 @@ impl<'a> EnvFlow<'a> {
         let (agent, steps) = (self.index as usize, self.counts.steps);
         let mut asking = Asking { decider, agent, steps, foresight };
         let outcome = match &mut self.machine {
-            Some(machine) => machine.invoke_with(&mut self.vm, &prims, &mut asking, &mut values),
-            None => self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut values),
+            Some(machine) => machine.step(&mut self.vm, &prims, &mut asking, &mut self.values),
+            None => self.vm.invoke_with(&compiled.program, &prims, &mut asking, &mut self.values),
         };
         if outcome.asked {
             self.counts.steps += 1;
         }
         if outcome.report {
             self.random_losses = 0;
-            let report = interval.report(&values);
+            let report = interval.report(&self.values);
             if let Some(foresight) = asking.foresight {
                 foresight.missed(&report);
             }

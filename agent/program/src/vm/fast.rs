@@ -4,6 +4,8 @@
 //! All that instructions read and write lies in one array of cells. So an operand is an index, and only the
 //! operation is left to decode.
 
+mod guard;
+
 use super::{Decision, EWMA_DENOM, InvokeOutcome, Knobs, Policies, PrimValues, ProgramState, wrapped_max};
 use crate::ir::{
     Clause, Dst, Hook, Inst, MAX_CWND_BYTES, MAX_PATHS, MAX_POLICY_INPUTS, MAX_PRIORITY,
@@ -12,6 +14,7 @@ use crate::ir::{
 use crate::ir::{Op, Prim, Program, RegId, RegKind, Src};
 use alloc::vec::Vec;
 use core::fmt;
+use guard::Chain;
 
 /// The number of cells, as many as a byte can name.
 const CELLS: usize = 256;
@@ -50,7 +53,7 @@ impl core::error::Error for TooManyConstants {}
 /// Declares [`Action`]: one for each [`Op`], and those of its own.
 macro_rules! actions {
     ($($op:ident)*; $($(#[$doc:meta])* $own:ident)*) => {
-        /// The operation of one step: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last eight.
+        /// The operation of one step: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last eleven.
         /// The list is flat, so that one jump decodes a step: with a variant that holds an `Op` the machine was a third slower.
         #[derive(Clone, Copy, Debug)]
         enum Action {
@@ -78,6 +81,12 @@ actions! {
     UnlessLt
     /// The same of [`Action::Gt`].
     UnlessGt
+    /// The same of [`Action::Eq`].
+    UnlessEq
+    /// The same of [`Action::Le`].
+    UnlessLe
+    /// The same of [`Action::Ge`].
+    UnlessGe
     /// The same of [`Action::Or`].
     UnlessOr
     /// [`Action::Lt`], and the step after it, which is an `If` of what comes of it.
@@ -86,6 +95,21 @@ actions! {
     IfGt
     /// The end of a clause that ran: leaves the program unless the clause said `(fallthrough)`.
     Leave
+}
+
+impl Action {
+    /// The action that goes on with the `Unless` behind it, if there is one.
+    fn or_leave(self) -> Action {
+        match self {
+            Action::Lt => Action::UnlessLt,
+            Action::Gt => Action::UnlessGt,
+            Action::Eq => Action::UnlessEq,
+            Action::Le => Action::UnlessLe,
+            Action::Ge => Action::UnlessGe,
+            Action::Or => Action::UnlessOr,
+            other => other,
+        }
+    }
 }
 
 const ALWAYS: u8 = 2;
@@ -170,23 +194,7 @@ impl FastVm {
 
     fn lay_out(&mut self, program: &Program, clause: &Clause) -> Result<(), TooManyConstants> {
         let block = |range| program.insts().get(range).unwrap_or_default();
-        block(clause.guard_range()).iter().try_for_each(|inst| self.inst(inst))?;
-        let unless = self.steps.len();
-        let conditional = clause.guard != Src::Bool(true);
-        if conditional {
-            let guard = self.cell(clause.guard)?;
-            if let Some(last) = self.steps.last_mut().filter(|last| last.dst == guard)
-                && !block(clause.guard_range()).is_empty()
-            {
-                last.action = match last.action {
-                    Action::Lt => Action::UnlessLt,
-                    Action::Gt => Action::UnlessGt,
-                    Action::Or => Action::UnlessOr,
-                    other => other,
-                };
-            }
-            self.steps.push(Step { action: Action::Unless, dst: 0, a: guard, b: 0 });
-        }
+        let exits = self.guard(block(clause.guard_range()), clause.guard)?;
         let body_at = self.steps.len();
         for inst in block(clause.body_range()) {
             if !(self.goes_on && inst.dst == Dst::ShouldContinue) {
@@ -197,12 +205,29 @@ impl FastVm {
         if !self.goes_on {
             self.steps.push(Step { action: Action::Leave, dst: 0, a: 0, b: 0 });
         }
-        if conditional {
-            // At most three steps an instruction or clause: fits 16 bits.
-            let [low, high] = (self.steps.len() as u16).to_le_bytes();
-            (self.steps[unless].dst, self.steps[unless].b) = (low, high);
-        }
+        // At most three steps an instruction or clause: fits 16 bits.
+        let [low, high] = (self.steps.len() as u16).to_le_bytes();
+        exits.into_iter().for_each(|exit| (self.steps[exit].dst, self.steps[exit].b) = (low, high));
         Ok(())
+    }
+
+    /// Lays out a guard; returns the steps that leave the clause.
+    fn guard(&mut self, insts: &[Inst], guard: Src) -> Result<Vec<usize>, TooManyConstants> {
+        let (chain, mut exits, guard_at) = (Chain::new(insts, guard), Vec::new(), self.steps.len());
+        for at in 0..=insts.len() {
+            for test in chain.tests.iter().filter(|test| test.before == at && test.value != Src::Bool(true)) {
+                let value = self.cell(test.value)?;
+                if let Some(last) = self.steps[guard_at..].last_mut().filter(|last| last.dst == value) {
+                    last.action = last.action.or_leave();
+                }
+                exits.push(self.steps.len());
+                self.steps.push(Step { action: Action::Unless, dst: 0, a: value, b: 0 });
+            }
+            if let Some(inst) = insts.get(at).filter(|_| !chain.joins.contains(&at)) {
+                self.inst(inst)?;
+            }
+        }
+        Ok(exits)
     }
 
     /// Makes one of the last two steps, if both are behind `from`, and the first is compared for the second.
@@ -441,6 +466,18 @@ impl FastVm {
                 }
                 Action::UnlessGt => {
                     *to = i64::from(x > y);
+                    next = go(steps, next, *to);
+                }
+                Action::UnlessEq => {
+                    *to = i64::from(x == y);
+                    next = go(steps, next, *to);
+                }
+                Action::UnlessLe => {
+                    *to = i64::from(x <= y);
+                    next = go(steps, next, *to);
+                }
+                Action::UnlessGe => {
+                    *to = i64::from(x >= y);
                     next = go(steps, next, *to);
                 }
                 Action::UnlessOr => {

@@ -4,6 +4,7 @@
 mod common;
 mod compile;
 mod fuzz;
+mod guards;
 mod lift;
 mod policy;
 mod properties;
