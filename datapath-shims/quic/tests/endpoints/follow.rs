@@ -53,7 +53,11 @@ fn a_server_moves_to_the_core_of_its_datagrams() {
             let alone = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let leaves = Stop(&alone);
-                scope.spawn(|| while !alone.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !alone.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
                 wait_until("the server stays on the sender's core", || {
                     socket.send_to(b"no packet of QUIC", to).unwrap();
