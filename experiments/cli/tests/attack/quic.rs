@@ -326,6 +326,20 @@ fn a_server_that_root_starts_takes_a_user_with_fewer_rights() {
     stays_root(start(&[]), "cannot read all of");
 }
 
+/// Its loop opens the kernel's file for that once it runs.
+#[test]
+fn a_server_whose_own_agent_is_to_keep_cores_awake_stays_root() {
+    if owner_and_nobody().is_none() {
+        return skipped(
+            "the user of a server that keeps cores awake",
+            "needs root, `nobody` and a user with the number 1",
+        );
+    }
+    let home = open_home();
+    home.configure("datapath.ebpf.mode = \"off\"\nagent.keep_cores_awake = true\n");
+    stays_root(Serve::start(&home, &["--algorithm", "reno"]), "[agent] keep_cores_awake");
+}
+
 /// Root finds it by a link in a folder of root's alone.
 #[test]
 fn a_server_serves_a_folder_whose_path_its_user_cannot_take() {
