@@ -178,13 +178,19 @@ impl Memory for Shared {
 
     fn standings(&self) -> Vec<Standing> {
         let paths = self.paths();
-        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known, path.why));
+        // What is said of another arm than the best one has its name.
+        let said = |path: &PortfolioPath| match path.other_arm() {
+            Some(other) => format!("{} {}", paths.name(other), paths.words(path.why)),
+            None => paths.words(path.why),
+        };
+        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known, said(path)));
         // Its next flow begins with what is remembered.
-        let resting = paths.resting.iter().map(|(prefix, (_, known))| (prefix, known, Why::Remembered));
-        let of = |(prefix, known, why): (&Prefix, &Known, Why)| Standing {
+        let remembered = paths.words(Why::Remembered);
+        let resting = paths.resting.iter().map(|(prefix, (_, known))| (prefix, known, remembered.clone()));
+        let of = |(prefix, known, why): (&Prefix, &Known, String)| Standing {
             prefix: prefix.to_string(),
             arm: paths.name(known.record().best),
-            why: paths.words(why),
+            why,
             evidence: paths.evidence(known),
         };
         live.chain(resting).map(of).collect()

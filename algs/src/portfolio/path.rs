@@ -201,6 +201,11 @@ impl PortfolioPath {
         self.flows.is_empty()
     }
 
+    /// Returns the path's arm where that is not the best one: on trial, or a probe.
+    pub(super) fn other_arm(&self) -> Option<usize> {
+        Some(self.arm).filter(|arm| *arm != self.known.record().best)
+    }
+
     /// The path's arm, or the best one that the flow's datapath can run.
     pub(super) fn arm_of(&self, key: Key) -> usize {
         let Some(available) = self.flows.get(&key) else { return self.arm };

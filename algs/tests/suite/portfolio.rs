@@ -134,3 +134,19 @@ fn flows_to_one_destination_share_what_is_known() {
     let standings = portfolio.memory().unwrap().standings();
     assert_eq!((standings.len(), standings[0].arm), (1, "copa"));
 }
+
+/// The best arm keeps its place among the standings while another one is on trial, whose name is said.
+#[test]
+fn a_standing_names_the_arm_that_is_on_trial() {
+    let arm = |algorithm: Arc<dyn Algorithm>, prior| Arm { algorithm, prior };
+    let arms = vec![arm(Arc::new(CUBIC), 0.9), arm(Arc::new(COPA), 0.5)];
+    let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::new(arms, PortfolioConfig::default()).unwrap());
+    let mut lab = Lab::with(LINK, &starts("portfolio", 1, 0), &[Arc::clone(&portfolio)]);
+    let on_trial = (20..=300).find_map(|n| {
+        lab.run_until(n * S / 10);
+        let standings = portfolio.memory().unwrap().standings();
+        standings.into_iter().find(|standing| standing.why.contains("on trial"))
+    });
+    let standing = on_trial.unwrap();
+    assert_eq!((standing.arm, standing.why.as_str()), ("cubic", "copa on trial"));
+}

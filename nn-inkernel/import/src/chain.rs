@@ -33,14 +33,14 @@ impl Chain {
 
     /// Takes rows of so many numbers as they are.
     pub(crate) fn rows(&mut self, numbers: usize) -> Result<(), Misplaced> {
-        match self.layers.last() {
-            Some(last) if last.outputs != numbers => Err(Misplaced("it makes rows of another length")),
-            Some(_) => Ok(()),
-            None => {
-                self.observed = Some(numbers);
-                Ok(())
-            }
+        let before = self.layers.last().map(|last| last.outputs).or(self.observed);
+        if before.is_some_and(|before| before != numbers) {
+            return Err(Misplaced("it makes rows of another length"));
         }
+        if self.layers.is_empty() {
+            self.observed = Some(numbers);
+        }
+        Ok(())
     }
 
     /// Adds to the last layer's biases.
@@ -69,5 +69,20 @@ impl Chain {
     fn linear(&mut self) -> Result<&mut Dense, Misplaced> {
         let last = self.layers.last_mut().filter(|last| last.activation.is_none());
         last.ok_or(Misplaced("no dense layer stands before it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_reshapings_of_an_observation_make_the_same_rows() {
+        let reshaped = |first, second| {
+            let mut chain = Chain::default();
+            chain.rows(first).and_then(|()| chain.rows(second))
+        };
+        assert_eq!(reshaped(6, 6), Ok(()));
+        assert_eq!(reshaped(3, 6), Err(Misplaced("it makes rows of another length")));
     }
 }

@@ -4,6 +4,7 @@ use super::TO_CHANGE_USER;
 use caps::CapSet;
 use nix::unistd::{Uid, User};
 use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tracing::warn;
@@ -24,20 +25,20 @@ pub struct Serves<'a> {
     pub is_writable: bool,
     /// Files, folders and sockets outside the folder that the server opens as its user.
     pub elsewhere: Vec<PathBuf>,
-    /// A flag that takes a capability after the server has become its user.
+    /// A flag or setting that takes rights of root's after the server has become its user.
     pub needs_root: Option<&'static str>,
 }
 
 /// Reasons why a server that root starts stays root.
 #[derive(Debug, thiserror::Error)]
 enum StaysRoot {
-    #[error("{0} takes a capability when the server is its user already")]
+    #[error("{0} takes rights of root's when the server is its user already")]
     Needs(&'static str),
     #[error("clients may write to {}, which belongs to no other user of this machine", .0.display())]
     Writable(PathBuf),
     #[error("user `{user}` cannot read all of {}", folder.display())]
     Unreadable { folder: PathBuf, user: String },
-    #[error("{} does not belong to user `{user}`", path.display())]
+    #[error("{} does not belong to user `{user}`, or is out of that user's reach", path.display())]
     Elsewhere { path: PathBuf, user: String },
     #[error("no user `{NOBODY}` on this machine")]
     NoNobody,
@@ -72,8 +73,8 @@ fn chosen(
     owner: u32,
     all_may_read: impl FnOnce() -> bool,
 ) -> Result<User, StaysRoot> {
-    if let Some(flag) = serves.needs_root {
-        return Err(StaysRoot::Needs(flag));
+    if let Some(setting) = serves.needs_root {
+        return Err(StaysRoot::Needs(setting));
     }
     let unreadable =
         |user: &User| StaysRoot::Unreadable { folder: folder.to_owned(), user: user.name.clone() };
@@ -105,10 +106,12 @@ fn other_than_root(uid: u32) -> Option<User> {
 
 /// Whether a user may list this folder and pass through those above it. Groups and access lists are not asked.
 fn reaches(folder: &Path, uid: u32) -> bool {
-    folder.ancestors().all(|path| {
-        let wanted = if path == folder { LIST } else { PASS };
-        fs::metadata(path).is_ok_and(|found| allows(&found, uid, wanted))
-    })
+    fs::metadata(folder).is_ok_and(|found| allows(&found, uid, LIST)) && passes_to(folder, uid)
+}
+
+/// Whether a user may pass through all folders above this path.
+fn passes_to(path: &Path, uid: u32) -> bool {
+    path.ancestors().skip(1).all(|above| fs::metadata(above).is_ok_and(|found| allows(&found, uid, PASS)))
 }
 
 fn allows(found: &Metadata, uid: u32, wanted: u32) -> bool {
@@ -116,11 +119,16 @@ fn allows(found: &Metadata, uid: u32, wanted: u32) -> bool {
     class & wanted == wanted
 }
 
-/// Whether what is at this path belongs to the user, or else the folder in which it would be made.
+/// Whether the user reaches and owns what is at this path, or else the folder in which it would be made.
 fn is_of(path: &Path, uid: u32) -> bool {
     let Ok(path) = std::path::absolute(path) else { return false };
-    let nearest = path.ancestors().find_map(|path| fs::metadata(path).ok());
-    nearest.is_some_and(|found| found.uid() == uid)
+    let is_there =
+        |found: &io::Result<Metadata>| !matches!(found, Err(error) if error.kind() == ErrorKind::NotFound);
+    let nearest = path.ancestors().map(|at| (at, fs::metadata(at))).find(|(_, found)| is_there(found));
+    let Some((nearest, Ok(found))) = nearest else { return false };
+    // Of a link, both the way to it and the way that it leads.
+    let leads_to = fs::canonicalize(nearest);
+    found.uid() == uid && passes_to(nearest, uid) && leads_to.is_ok_and(|path| passes_to(&path, uid))
 }
 
 /// Whether the kernel lets this process take the user's number and groups (user_namespaces(7)).
@@ -147,7 +155,7 @@ fn is_mapped(map: &str, number: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A user of no file here.
     const STRANGER: u32 = 4_000_000_000;
@@ -182,6 +190,21 @@ mod tests {
             assert!(is_of(&dir.path().join(name), owner), "{name}");
             assert!(!is_of(&dir.path().join(name), STRANGER), "{name}");
         }
+    }
+
+    #[test]
+    fn what_lies_in_a_folder_that_is_closed_to_its_owner_is_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept");
+        fs::create_dir(&path).unwrap();
+        symlink(&path, dir.path().join("link")).unwrap();
+        let owner = fs::metadata(&path).unwrap().uid();
+        for (mode, expected) in [(0o700, true), (0o600, false), (0o100, true)] {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_of(&path, owner), expected, "{mode:o}");
+            assert_eq!(is_of(&dir.path().join("link"), owner), expected, "{mode:o}");
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ccplane_league::{
 use ccplane_results::{Run, RunOutcome};
 use ccplane_runner::experiment::agents::NoAgents;
 use ccplane_runner::experiment::{self, ExperimentError, Options, Progress};
-use ccplane_runner::{host, missing_for_links};
+use ccplane_runner::{Missing, host, missing_for_links};
 use serde::Serialize;
 use std::fs;
 use std::io::Write as _;
@@ -45,7 +45,7 @@ pub(crate) fn league(
         return print(&link.text(&[&first], "sim")).map(|()| ExitCode::SUCCESS);
     }
     // Before a use of the test links is written down, and before minutes of simulation.
-    let missing = if args.live > 0.0 { missing_for_links() } else { Vec::new() };
+    let missing = if args.live > 0.0 { missing_for_kernel_flows() } else { Vec::new() };
     if !missing.is_empty() {
         return Err(Failure::runtime(ExperimentError::Missing(missing)));
     }
@@ -102,6 +102,15 @@ pub(crate) fn league(
         }
     }
     Ok(if stopped() { ExitCode::from(SIGNALLED) } else { ExitCode::SUCCESS })
+}
+
+/// Returns what this machine lacks for the kernel's flows of a link.
+fn missing_for_kernel_flows() -> Vec<Missing> {
+    let programs = ccplane_ebpf::checks().into_iter().filter(|check| !check.ok).map(|check| Missing {
+        what: format!("{}: {}", check.what, check.found),
+        remedy: check.remedy.to_owned(),
+    });
+    missing_for_links().into_iter().chain(programs).collect()
 }
 
 /// The tables, and the worst links of the first algorithm where it has any.

@@ -326,6 +326,39 @@ fn a_server_that_root_starts_takes_a_user_with_fewer_rights() {
     stays_root(start(&[]), "cannot read all of");
 }
 
+/// Its loop opens the kernel's file for that once it runs.
+#[test]
+fn a_server_whose_own_agent_is_to_keep_cores_awake_stays_root() {
+    if owner_and_nobody().is_none() {
+        return skipped(
+            "the user of a server that keeps cores awake",
+            "needs root, `nobody` and a user with the number 1",
+        );
+    }
+    let home = open_home();
+    home.configure("datapath.ebpf.mode = \"off\"\nagent.keep_cores_awake = true\n");
+    stays_root(Serve::start(&home, &["--algorithm", "reno"]), "[agent] keep_cores_awake");
+}
+
+/// Root finds it by a link in a folder of root's alone.
+#[test]
+fn a_server_serves_a_folder_whose_path_its_user_cannot_take() {
+    let Some([owner, _]) = owner_and_nobody() else {
+        return skipped("a folder behind a link", "needs root, `nobody` and a user with the number 1");
+    };
+    let home = open_home();
+    fs::rename(home.path("served"), home.path("open")).unwrap();
+    chown(home.path("open"), Some(owner.uid.as_raw()), None).unwrap();
+    fs::create_dir(home.path("closed")).unwrap();
+    fs::set_permissions(home.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink("../open", home.path("closed/link")).unwrap();
+    symlink("closed/link", home.path("served")).unwrap();
+    let serve = Serve::start(&home, &["--algorithm", "reno"]);
+    assert_eq!(user_of(&serve), owner.uid.as_raw());
+    let got = serve.client(&home, "get", &["file", "-o", "-"]);
+    assert!(got.status.success() && got.stdout.len() == 10_000, "{}", stderr(&got));
+}
+
 /// An agent of root's hears no other user's datapath.
 #[test]
 fn a_server_that_the_machines_agent_steers_keeps_the_agents_user() {

@@ -1,6 +1,6 @@
 //! `ccplane league --live`: drawn links repeated by kernel flows, to their end and interrupted.
 
-use crate::common::{Home, is_registered, stderr, stdout, wait_for};
+use crate::common::{Home, as_nobody, is_registered, stderr, stdout, wait_for};
 use crate::evaluate::home;
 use ccplane_league::Cell;
 use ccplane_results::{RunFigures, RunOutcome};
@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 /// A link of 18.8 Mb/s: both contenders have one at once.
@@ -34,7 +35,7 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     for pair in live["pairs"].as_array().unwrap() {
         // Wide, since the machine is shared: that the two agree is no test's business.
         let ratio = pair["throughput"].as_f64().unwrap();
-        assert!((0.5..2.0).contains(&ratio), "{pair}");
+        assert!((0.2..5.0).contains(&ratio), "{pair}");
     }
     let names: Vec<&str> =
         live["standings"].as_array().unwrap().iter().filter_map(|both| both["algorithm"].as_str()).collect();
@@ -51,6 +52,21 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
             RunOutcome::Failed { error } => panic!("{}: {error}", run.contender),
         }
     }
+}
+
+/// That takes no time, and with `--final` it comes before a use is written down.
+#[test]
+fn what_kernel_flows_lack_is_said_before_anything_is_simulated() {
+    let Some(home) = lab("lgasks") else { return };
+    let bpf = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled").unwrap_or_default();
+    if bpf.trim() == "0" {
+        return ccplane_testing::skipped("what kernel flows lack", "every user may load BPF");
+    }
+    fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o711)).unwrap();
+    let refused = as_nobody(|| home.command(&LEAGUE).current_dir(home.dir()).output().unwrap());
+    let said = stderr(&refused);
+    assert!(!refused.status.success() && stdout(&refused).is_empty(), "{said}");
+    assert!(said.contains("emulated links need") && said.contains("permission to load BPF"), "{said}");
 }
 
 /// The simulated tables are shown and kept, and the kernel has no datapath of it any more.

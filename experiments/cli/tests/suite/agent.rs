@@ -13,6 +13,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const FILES: [&str; 3] = ["control.sock", "ccp.sock", "agent.lock"];
@@ -356,8 +357,15 @@ fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
     assert!(programs.contains("ccp-v1") && programs.contains("installed"), "{programs}");
 }
 
+/// Held by each test whose agent keeps to the last core, of which threads under SCHED_FIFO leave others next to nothing.
+fn last_core() -> MutexGuard<'static, ()> {
+    static LAST_CORE: Mutex<()> = Mutex::new(());
+    LAST_CORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn every_way_to_wait_serves_and_stops() {
+    let _alone = last_core();
     for wake in ["sleep", "spin", "busy", "auto", "dispatch"] {
         let home = Home::new(&format!("agent.wake = \"{wake}\""));
         let mut agent = home.agent();
@@ -390,6 +398,7 @@ fn a_dispatcher_and_its_loops_go_before_other_threads_where_that_is_asked_for() 
     if cores.len() < 2 {
         return skipped(test, "one core");
     }
+    let _alone = last_core();
     let last = *cores.last().unwrap();
     let begun = std::thread::spawn(move || ccplane_wait::begin(last, Class::Fifo).map(drop)).join().unwrap();
     if lacks(test, begun.err()) {
@@ -409,6 +418,7 @@ fn a_dispatcher_and_its_loops_go_before_other_threads_where_that_is_asked_for() 
 
 #[test]
 fn loops_keep_to_the_cores_of_the_configuration() {
+    let _alone = last_core();
     for wake in ["sleep", "dispatch"] {
         let core = ccplane_wait::affinity::cores().unwrap()[0];
         let home = Home::new(&format!("agent.wake = \"{wake}\"\nagent.cores = [{core}]"));

@@ -16,8 +16,10 @@ use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, DEVICE_POLL_US, Endpoint, Wire};
 use ccplane_wait::Mode;
 use serde::Serialize;
+use std::fs;
 use std::io::{self, Write, stderr};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -86,11 +88,13 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     }
     let address = wire.local_addr();
     let stop = interrupted()?;
+    // The next user may not pass through where a relative path or a link leads. One that is not there is refused below.
+    let folder = fs::canonicalize(&args.folder).unwrap_or_else(|_| args.folder.clone());
     if let Some(name) = &user {
         privileges::become_user(name, powers.capabilities).map_err(Failure::input)?;
     }
-    let folder =
-        open(args).map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    let folder = open(args, &folder)
+        .map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
     let mut steering = EngineWithAgent::start(&args.steering, learns(args), algorithms, around)?;
     let kept = steering.kept().map(|snapshot| snapshot.to_string());
     let config = Config { packets: steering.packets(), ..config(args) };
@@ -145,7 +149,10 @@ fn user(args: &QuicServeArgs, around: &Environment) -> Result<Option<String>, Fa
         folder: &args.folder,
         is_writable: args.writable,
         elsewhere: around.opened_at_start(&args.steering, learns(args))?,
-        needs_root: args.follow_cores.then_some("--follow-cores"),
+        needs_root: match args.follow_cores {
+            true => Some("--follow-cores"),
+            false => around.needs_root(&args.steering, learns(args)),
+        },
     };
     let all_may_read =
         || Folder::open(&args.folder).and_then(|folder| folder.all_may_read()).unwrap_or(false);
@@ -160,12 +167,12 @@ fn powers(args: &QuicSteering) -> Powers {
 }
 
 /// The folder, and how much may be put into it.
-fn open(args: &QuicServeArgs) -> io::Result<Folder> {
+fn open(args: &QuicServeArgs, folder: &Path) -> io::Result<Folder> {
     if !args.writable {
-        return Folder::open(&args.folder);
+        return Folder::open(folder);
     }
     let quota = Quota { max_file_bytes: args.max_file, max_bytes: args.quota, max_files: args.quota_files };
-    Folder::writable(&args.folder, quota)
+    Folder::writable(folder, quota)
 }
 
 /// The clients that may put files.

@@ -7,6 +7,7 @@ use super::trace::Trace;
 use super::wire::kind;
 use crate::cli::QuicSteering;
 use ccplane_agent::agent::{Learns, OwnLoop, waker};
+use ccplane_agent::config::Agent as AgentConfig;
 use ccplane_agent::control::{LearnerRecord, Request, Response, ask};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::learning::resume;
@@ -18,6 +19,7 @@ use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::{Control, Packets};
 use ccplane_snapshot::Hash;
+use ccplane_wait::Mode;
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -86,6 +88,12 @@ impl Environment {
         args.agent || (matches!(learns, LearnsAs::No) && self.agent_runs)
     }
 
+    /// The setting of the configuration by which [`EngineWithAgent::start`] takes rights of root's, if there is one.
+    pub(super) fn needs_root(&self, args: &QuicSteering, learns: LearnsAs<'_>) -> Option<&'static str> {
+        let has_own_loop = !self.leaves_to_machine(args, learns) || args.packets.is_some();
+        if has_own_loop { needs_root(&self.located.config.agent) } else { None }
+    }
+
     /// The files, folders and sockets that [`EngineWithAgent::start`] opens.
     pub(super) fn opened_at_start(
         &self,
@@ -114,6 +122,14 @@ impl Environment {
         }
         Ok(opened)
     }
+}
+
+/// Returns the setting by which an agent's loops take rights of root's when they start, if there is one.
+fn needs_root(agent: &AgentConfig) -> Option<&'static str> {
+    if agent.wake == Mode::Dispatch && agent.dispatch_fifo {
+        return Some("[agent] dispatch_fifo");
+    }
+    agent.keep_cores_awake.then_some("[agent] keep_cores_awake")
 }
 
 impl EngineWithAgent {
@@ -234,4 +250,20 @@ fn trace(args: &QuicSteering, algorithm: &'static str) -> Result<Option<Arc<Mute
     let Some(path) = &args.qlog else { return Ok(None) };
     let failed = |source| Failure::runtime(QuicError::File { path: path.clone(), source });
     Ok(Some(Trace::create(path, algorithm).map_err(failed)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_need_root_for_cores_that_stay_awake_and_for_threads_that_go_first() {
+        let needed = |wake, dispatch_fifo, keep_cores_awake| {
+            needs_root(&AgentConfig { wake, dispatch_fifo, keep_cores_awake, ..AgentConfig::default() })
+        };
+        assert_eq!(needed(Mode::Dispatch, false, false), None);
+        assert_eq!(needed(Mode::Spin, true, false), None, "there is no dispatcher");
+        assert_eq!(needed(Mode::Dispatch, true, false), Some("[agent] dispatch_fifo"));
+        assert_eq!(needed(Mode::Sleep, false, true), Some("[agent] keep_cores_awake"));
+    }
 }
