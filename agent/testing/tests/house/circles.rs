@@ -199,7 +199,7 @@ fn kernel_parts(header: &str) -> Vec<KernelPart<'_>> {
 /// Each name of a higher part that a file of the kernel module uses.
 fn kernel_calls_upward(header: &str, source_of: impl Fn(&str) -> String) -> Vec<String> {
     let mut parts = kernel_parts(header);
-    let (mut above, mut found): (BTreeSet<&str>, Vec<String>) = Default::default();
+    let (mut above, mut found) = (BTreeSet::<&str>::new(), Vec::new());
     while let Some(part) = parts.pop() {
         for file in part.files {
             let source = source_of(file);
