@@ -4,7 +4,7 @@
 
 mod policies;
 
-use super::Conformance;
+use super::conformance::Conformance;
 use crate::command::Field;
 use crate::datapath::Datapath;
 use crate::error::DatapathError;
