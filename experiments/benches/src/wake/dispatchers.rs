@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_count_their_marks() {
+    fn every_mark_is_taken_by_one_scan() {
         let _alone = crate::cores::alone();
         let figure = looks(10).unwrap();
         let counts: Vec<_> = figure.proof.counts().collect();
