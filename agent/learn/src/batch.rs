@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advantages_by_hand() {
+    fn advantages_are_those_worked_out_by_hand() {
         let config = PpoConfig { gamma: 0.5, gae_lambda: 0.5, ..PpoConfig::default() };
         let rows =
             Trajectory { rewards: vec![1.0, 2.0, 3.0], actions: vec![0.0; 3], ..Trajectory::default() };

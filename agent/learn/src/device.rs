@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_by_name() {
+    fn devices_are_parsed_from_their_names() {
         for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(3), Device::Auto] {
             assert_eq!(device.to_string().parse(), Ok(device));
         }

@@ -45,13 +45,13 @@ pub(crate) struct Worth {
     /// Processor time for those that are met, beyond that of a thread that only sleeps, times weights.
     met_cost: u128,
     /// The same for those that come after the window.
-    vain_cost: u128,
+    missed_cost: u128,
 }
 
 impl Worth {
     /// Processor time beyond that of a thread that only sleeps, times weights.
     pub(crate) fn cost(&self) -> u128 {
-        self.met_cost + self.vain_cost
+        self.met_cost + self.missed_cost
     }
 
     fn is_better_than(&self, other: &Worth) -> bool {
@@ -119,15 +119,15 @@ impl Chart {
         if window.from_ns == 0 {
             // Whoever finds an event by polling is spared a sleep.
             let met_cost = self.beyond_sleep[until];
-            return Worth { met, met_cost, vain_cost: missed * u128::from(window.until_ns) };
+            return Worth { met, met_cost, missed_cost: missed * u128::from(window.until_ns) };
         }
         // It sleeps until the window, a little too early, and once more where nothing came by its end.
         let Sleeps { cost_ns, early_ns, late_ns } = self.sleeps;
         let begins_ns = window.from_ns.saturating_sub(early_ns.saturating_sub(late_ns));
         let met_gaps = self.gaps[until] - self.gaps[from];
         let met_cost = met_gaps.saturating_sub(u128::from(met) * u128::from(begins_ns));
-        let vain_ns = window.until_ns.saturating_sub(begins_ns) + cost_ns;
-        Worth { met, met_cost, vain_cost: missed * u128::from(vain_ns) }
+        let missed_ns = window.until_ns.saturating_sub(begins_ns) + cost_ns;
+        Worth { met, met_cost, missed_cost: missed * u128::from(missed_ns) }
     }
 
     /// The window that meets most events within `affordable`, the cheapest of equals.

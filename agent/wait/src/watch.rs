@@ -173,7 +173,7 @@ fn watch(shared: &SharedWatch) {
             version = now;
             members.clone_from(&locked(&shared.members));
         }
-        match look_around(&members) {
+        match poll_members(&members) {
             Found::Nothing => empty_rounds += 1,
             // Those that are awake or were called are on this core, and run now.
             Found::NobodyAsleep | Found::Called => empty_rounds = ROUNDS_PER_YIELD,
@@ -194,7 +194,7 @@ enum Found {
 }
 
 /// Looks at the queues of all who sleep until some have something, but not for ever; at descriptors once.
-fn look_around(members: &[Arc<Member>]) -> Found {
+fn poll_members(members: &[Arc<Member>]) -> Found {
     for n in 0..POLLS_PER_ROUND {
         let mut found = Found::NobodyAsleep;
         for member in members.iter().filter(|member| member.parker.is_asleep()) {
@@ -248,15 +248,15 @@ mod tests {
         let member =
             |waits| Arc::new(Member { queues: Mutex::new((queues(waits), None)), ..Member::default() });
         let members = [member(false), member(true)];
-        assert_eq!(look_around(&[]), Found::NobodyAsleep);
-        assert_eq!(look_around(&members), Found::NobodyAsleep, "whoever is awake looks itself");
+        assert_eq!(poll_members(&[]), Found::NobodyAsleep);
+        assert_eq!(poll_members(&members), Found::NobodyAsleep, "whoever is awake looks itself");
         let sleepers = members.each_ref().map(|member| {
             let member = Arc::clone(member);
             std::thread::spawn(move || member.parker.wait(ccplane_testing::PATIENCE))
         });
         wait_until("both sleep", || members.iter().all(|member| member.parker.is_asleep()));
-        assert_eq!(look_around(&members[..1]), Found::Nothing);
-        assert_eq!(look_around(&members), Found::Called);
+        assert_eq!(poll_members(&members[..1]), Found::Nothing);
+        assert_eq!(poll_members(&members), Found::Called);
         assert!(members[0].parker.is_asleep() && !members[1].parker.is_asleep());
         members[0].parker.call();
         assert_eq!(sleepers.map(|sleeper| sleeper.join().unwrap()), [true, true]);

@@ -56,7 +56,7 @@ fn quiet(flow: &mut FlowEngine, acks: std::ops::Range<u64>) {
 }
 
 #[test]
-fn the_counter_counts() {
+fn the_counter_sees_an_allocation_and_its_release() {
     let before = (CALLS.get(), BYTES.get());
     drop(std::hint::black_box(Box::new([0u8; 100])));
     assert_eq!((CALLS.get() - before.0, BYTES.get()), (2, before.1));

@@ -13,55 +13,6 @@
 
 static atomic64_t agents_so_far;
 
-static void put_policies(struct ccplane_policies *policies)
-{
-	struct ccplane_slots_rcu *slots;
-	unsigned int slot, buffer;
-
-	if (!refcount_dec_and_test(&policies->refs))
-		return;
-	slots = rcu_dereference_protected(policies->now, 1);
-	/* ACKs read under RCU, and only through a program, of which none is left. */
-	for (slot = 0; slots && slot < CCPLANE_MAX_POLICY_SLOTS; slot++)
-		for (buffer = 0; buffer < CCPLANE_BUFFERS; buffer++)
-			if (slots->slots.slot[slot].images[buffer] != ccplane_no_image)
-				kvfree(slots->slots.slot[slot].images[buffer]);
-	kfree(slots);
-	kfree(policies);
-}
-
-static void free_program(struct rcu_head *rcu)
-{
-	struct ccplane_program *program = container_of(rcu, struct ccplane_program, rcu);
-
-	put_policies(program->policies);
-	kvfree(program);
-	atomic_dec(&ccplane_counters.programs);
-}
-
-void ccplane_program_put(struct ccplane_program *program)
-{
-	/* Later: this may be an ACK, and others may still look at it. */
-	if (program && refcount_dec_and_test(&program->refs))
-		call_rcu(&program->rcu, free_program);
-}
-
-static struct ccplane_policies *new_policies(void)
-{
-	struct ccplane_policies *policies = kzalloc(sizeof(*policies), GFP_KERNEL_ACCOUNT);
-	struct ccplane_slots_rcu *slots = kzalloc(sizeof(*slots), GFP_KERNEL_ACCOUNT);
-
-	if (!policies || !slots) {
-		kfree(policies);
-		kfree(slots);
-		return NULL;
-	}
-	ccplane_slots_init(&slots->slots);
-	refcount_set(&policies->refs, 1);
-	RCU_INIT_POINTER(policies->now, slots);
-	return policies;
-}
-
 struct ccplane_agent *ccplane_agent_open(struct net *net)
 {
 	struct ccplane_agent *agent = kzalloc(sizeof(*agent), GFP_KERNEL_ACCOUNT);
@@ -75,7 +26,7 @@ struct ccplane_agent *ccplane_agent_open(struct net *net)
 	init_waitqueue_head(&agent->wait);
 	agent->number = (u64)atomic64_inc_return(&agents_so_far);
 	agent->net = get_net(net);
-	agent->policies = new_policies();
+	agent->policies = ccplane_policies_new();
 	agent->command = kvmalloc(CCPLANE_MAX_FRAME_BYTES, GFP_KERNEL_ACCOUNT);
 	agent->frame = kvmalloc(CCPLANE_MAX_FRAME_BYTES, GFP_KERNEL_ACCOUNT);
 	agent->scratch = kvmalloc(CCPLANE_PROG_BYTES, GFP_KERNEL_ACCOUNT);
@@ -106,7 +57,7 @@ void ccplane_agent_close(struct ccplane_agent *agent)
 {
 	leave(agent, false);
 	if (agent->policies)
-		put_policies(agent->policies);
+		ccplane_policies_put(agent->policies);
 	ccplane_ring_free(&agent->ring);
 	kvfree(agent->scratch);
 	kvfree(agent->frame);

@@ -48,7 +48,7 @@ static ssize_t next_frame(struct ccplane_agent *agent)
 
 	if (!agent->said_hello) {
 		agent->said_hello = true;
-		return ccplane_say_hello(agent);
+		return ccplane_say_hello(agent, ccplane_tcp.name);
 	}
 	/* Whoever maps the ring reads there, and may have written anything. */
 	mutex_lock(&agent->ring_mutex);

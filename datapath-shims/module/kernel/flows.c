@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
-/* The table of flows, who they belong to, and what is staged for them. */
+/* Starts and ends of flows, who they belong to, and what is staged for them. */
 #include <linux/cgroup.h>
 #include <linux/slab.h>
-#include <linux/vmalloc.h>
 #include <net/ipv6.h>
 #include <net/netns/generic.h>
 
 #include "module.h"
 
-DEFINE_SPINLOCK(ccplane_table_lock);
-/* Under table_lock; read under RCU. */
-static struct ccplane_tcp_flow __rcu **table;
-/* Free places, a stack. Under table_lock. */
-static u32 *free_places;
-static u32 free_count;
-static u64 newest;
-/* Places that have ever been taken: the lowest free one is. Nothing looks beyond. */
-static u32 places;
 static struct kmem_cache *flow_cache;
 
 /* A network namespace's own agent. */
@@ -59,19 +49,15 @@ static struct ccplane_agent *agent_of(const struct net *net)
 
 int ccplane_flows_init(void)
 {
-	u32 n;
+	int error = ccplane_flow_table_init();
 
-	table = vzalloc(array_size(ccplane_max_flows, sizeof(*table)));
-	free_places = vmalloc(array_size(ccplane_max_flows, sizeof(*free_places)));
+	if (error)
+		return error;
 	flow_cache = kmem_cache_create("ccplane_flow", sizeof(struct ccplane_tcp_flow), 0, SLAB_HWCACHE_ALIGN, NULL);
-	if (!table || !free_places || !flow_cache) {
-		ccplane_flows_exit();
+	if (!flow_cache) {
+		ccplane_flow_table_exit();
 		return -ENOMEM;
 	}
-	/* The lowest place is taken first. */
-	for (n = 0; n < ccplane_max_flows; n++)
-		free_places[n] = ccplane_max_flows - 1 - n;
-	free_count = ccplane_max_flows;
 	return 0;
 }
 
@@ -80,8 +66,7 @@ void ccplane_flows_exit(void)
 	/* Flows are freed after a grace period. */
 	rcu_barrier();
 	kmem_cache_destroy(flow_cache);
-	vfree(free_places);
-	vfree(table);
+	ccplane_flow_table_exit();
 }
 
 static void set_addresses(struct ccplane_tcp_flow *flow, const struct sock *sk)
@@ -112,7 +97,7 @@ static u64 cgroup_of(struct sock *sk)
 #endif
 }
 
-struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, u64 now_us)
+struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, const char *requested, u64 now_us)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	/* Flows start in interrupts, too. */
@@ -131,26 +116,19 @@ struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, u64 now_us)
 	flow->sample.mss = flow->first_mss;
 	flow->sample.min_rtt_us = tcp_min_rtt(tp);
 	flow->cgroup = cgroup_of(sk);
-	/* All names are the module's, which a flow keeps. */
-	if (inet_csk(sk)->icsk_ca_ops != &ccplane_tcp)
-		flow->requested = inet_csk(sk)->icsk_ca_ops->name;
+	flow->requested = requested;
 	set_addresses(flow, sk);
 	spin_lock_init(&flow->stage_lock);
 	ccplane_flow_init(&flow->state, (s64)tp->snd_cwnd * flow->first_mss);
 
 	spin_lock_bh(&ccplane_table_lock);
-	if (!free_count) {
+	agent = agent_of(sock_net(sk));
+	rcu_assign_pointer(flow->agent, agent);
+	if (!ccplane_flow_add(flow)) {
 		spin_unlock_bh(&ccplane_table_lock);
 		kmem_cache_free(flow_cache, flow);
 		goto full;
 	}
-	flow->index = free_places[--free_count];
-	WRITE_ONCE(places, max(places, flow->index + 1));
-	flow->id = ++newest << CCPLANE_INDEX_BITS | flow->index;
-	agent = agent_of(sock_net(sk));
-	rcu_assign_pointer(flow->agent, agent);
-	rcu_assign_pointer(table[flow->index], flow);
-	atomic_inc(&ccplane_counters.flows);
 	if (agent)
 		ccplane_tell_created(agent, flow);
 	spin_unlock_bh(&ccplane_table_lock);
@@ -172,7 +150,7 @@ void ccplane_flow_close(struct ccplane_tcp_flow *flow)
 	unsigned int n;
 
 	spin_lock_bh(&ccplane_table_lock);
-	RCU_INIT_POINTER(table[flow->index], NULL);
+	ccplane_flow_remove(flow);
 	agent = rcu_dereference_protected(flow->agent, lockdep_is_held(&ccplane_table_lock));
 	if (agent)
 		ccplane_tell_closed(agent, flow);
@@ -180,34 +158,10 @@ void ccplane_flow_close(struct ccplane_tcp_flow *flow)
 	programs[0] = flow->program;
 	programs[1] = flow->set;
 	programs[2] = flow->staged.start;
-	free_places[free_count++] = flow->index;
-	atomic_dec(&ccplane_counters.flows);
 	spin_unlock_bh(&ccplane_table_lock);
 	for (n = 0; n < ARRAY_SIZE(programs); n++)
 		ccplane_program_put(programs[n]);
 	call_rcu(&flow->rcu, free_flow);
-}
-
-struct ccplane_tcp_flow *ccplane_flow_at(u32 index)
-{
-	return index < ccplane_flow_places() ? rcu_dereference(table[index]) : NULL;
-}
-
-struct ccplane_tcp_flow *ccplane_flow_find(u64 id)
-{
-	struct ccplane_tcp_flow *flow = ccplane_flow_at(id & (CCPLANE_MAX_FLOWS - 1));
-
-	return flow && flow->id == id ? flow : NULL;
-}
-
-u32 ccplane_flow_places(void)
-{
-	return READ_ONCE(places);
-}
-
-u64 ccplane_flow_newest(void)
-{
-	return READ_ONCE(newest);
 }
 
 bool ccplane_flow_claim(struct ccplane_tcp_flow *flow)
@@ -355,7 +309,7 @@ static void hand_all(u64 orphan_until_us, const struct ccplane_agent *leaves)
 	u32 n;
 
 	for (n = 0; n < ccplane_flow_places(); n++) {
-		flow = rcu_dereference_protected(table[n], lockdep_is_held(&ccplane_table_lock));
+		flow = ccplane_flow_at(n);
 		if (!flow)
 			continue;
 		from = rcu_dereference_protected(flow->agent, lockdep_is_held(&ccplane_table_lock));
@@ -384,7 +338,7 @@ static void release_all(const struct ccplane_agent *agent)
 	u32 n;
 
 	for (n = 0; n < ccplane_flow_places(); n++) {
-		flow = rcu_dereference_protected(table[n], lockdep_is_held(&ccplane_table_lock));
+		flow = ccplane_flow_at(n);
 		if (flow && rcu_access_pointer(flow->agent) == agent)
 			ccplane_flow_stage(flow, NULL, true, NULL, NULL);
 	}

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * The module's parts and what they share.
+ * The module's parts and what they share. A part calls those below it alone; the parameters and counters of main.c are everybody's.
  *
- *   tcp.c     what each ACK does: measure, run the program, apply; native Reno or CUBIC
- *   flows.c   the table of flows, and what agents stage for their next ACK
- *   agent.c   one opener of the device: its programs, its slots, its commands
- *   report.c  what goes to agents: reports, starts and ends of flows, lists
- *   ring.c    the memory that an agent maps and reads all that from
- *   device.c  the character device
- *   portus.c  the device over which our agent speaks to a stock portus agent, on its links:
+ *   main.c       parameters, statistics, start and end
  *   portus_netlink.c, portus_device.c
- *   main.c    parameters, statistics, start and end
+ *                the links to a stock portus agent
+ *   portus.c     the device over which our agent speaks to that one
+ *   device.c     the character device
+ *   agent.c      one opener of the device: its programs, its slots, its commands
+ *   tcp.c        what each ACK does: measure, run the program, apply; native Reno or CUBIC
+ *   flows.c      starts and ends of flows, and what agents stage for their next ACK
+ *   report.c     what goes to agents: reports, starts and ends of flows, lists
+ *   installed.c  programs, and the slots that they ask
+ *   table.c      the table of flows
+ *   ring.c       the memory that an agent maps and reads reports from
  *
  * Locks, outermost first: agent.mutex (commands of one agent), table_lock (who has which flow), agent.ring_lock (writers
  * of its ring), flow.stage_lock. An ACK waits for none but the ring's: it tries stage_lock, and looks again at the next ACK.
@@ -222,24 +225,67 @@ struct ccplane_agent {
 	struct rcu_head rcu;
 };
 
-/* tcp.c */
-extern struct tcp_congestion_ops ccplane_tcp;
+static inline u64 ccplane_now_us(void)
+{
+	return div_u64(ktime_get_ns(), NSEC_PER_USEC);
+}
 
-/* flows.c */
+/* ring.c */
+int ccplane_ring_init(struct ccplane_ring *ring, unsigned int bytes);
+void ccplane_ring_free(struct ccplane_ring *ring);
+/* 0; -ENOBUFS if there is no room; -EPROTO if the reader's position cannot be. */
+int ccplane_ring_write(struct ccplane_ring *ring, const u8 *bytes, size_t len);
+/* Whether a reader sleeps, who is awake then. */
+bool ccplane_ring_wakes(struct ccplane_ring *ring);
+bool ccplane_ring_is_empty(const struct ccplane_ring *ring);
+bool ccplane_ring_has_room(const struct ccplane_ring *ring, size_t bytes);
+/* The next record into `to`, which has room for any; 0 if there is none. Only while nobody else can write there. */
+size_t ccplane_ring_read(struct ccplane_ring *ring, u8 *to);
+
+/* table.c */
 extern spinlock_t ccplane_table_lock;
-int ccplane_flows_init(void);
-void ccplane_flows_exit(void);
-/* A flow for the socket, in the table and announced; NULL if there is no room. */
-struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, u64 now_us);
-void ccplane_flow_close(struct ccplane_tcp_flow *flow);
-/* The flow of this id; under RCU. */
+int ccplane_flow_table_init(void);
+void ccplane_flow_table_exit(void);
+/* Gives the flow a place in the table, and its id; false if there is no room. Under table_lock. */
+bool ccplane_flow_add(struct ccplane_tcp_flow *flow);
+void ccplane_flow_remove(const struct ccplane_tcp_flow *flow);
+/* The flow of this id; under RCU or table_lock. */
 struct ccplane_tcp_flow *ccplane_flow_find(u64 id);
-/* The flow at a place in the table, or NULL; under RCU. */
+/* The flow at a place in the table, or NULL; likewise. */
 struct ccplane_tcp_flow *ccplane_flow_at(u32 index);
 /* Places of the table that may hold a flow: those below this number. */
 u32 ccplane_flow_places(void);
 /* Number of flows so far: ids count them in their upper bits. */
 u64 ccplane_flow_newest(void);
+
+/* installed.c */
+struct ccplane_policies *ccplane_policies_new(void);
+void ccplane_policies_put(struct ccplane_policies *policies);
+void ccplane_program_put(struct ccplane_program *program);
+static inline struct ccplane_program *ccplane_program_get(struct ccplane_program *program)
+{
+	refcount_inc(&program->refs);
+	return program;
+}
+
+/* report.c */
+size_t ccplane_say_hello(struct ccplane_agent *agent, const char *name);
+void ccplane_tell_report(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow, u64 now_us, bool wake);
+void ccplane_tell_created(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow);
+void ccplane_tell_closed(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow);
+/* One frame that answers a command: false if it found no room. */
+bool ccplane_tell(struct ccplane_agent *agent, const struct ccplane_out *out);
+void ccplane_list_start(struct ccplane_agent *agent, u32 request);
+/* Goes on with a list of flows, as far as there is room. Under agent.mutex. */
+void ccplane_list_go_on(struct ccplane_agent *agent);
+void ccplane_tell_slots(struct ccplane_agent *agent, u32 request);
+
+/* flows.c */
+int ccplane_flows_init(void);
+void ccplane_flows_exit(void);
+/* A flow for the socket, in the table and announced; NULL if there is no room. requested: as in the flow. */
+struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, const char *requested, u64 now_us);
+void ccplane_flow_close(struct ccplane_tcp_flow *flow);
 /*
  * Claims what is staged, and switches to the program that it starts, if any; false if the agent is writing there just now.
  * Until ccplane_flow_end_claim the claim is the caller's.
@@ -261,41 +307,14 @@ bool ccplane_netns_has_agent(const struct net *net);
 int ccplane_netns_init(void);
 void ccplane_netns_exit(void);
 
+/* tcp.c */
+extern struct tcp_congestion_ops ccplane_tcp;
+
 /* agent.c */
 struct ccplane_agent *ccplane_agent_open(struct net *net);
 void ccplane_agent_close(struct ccplane_agent *agent);
 /* Carries out commands. Bytes taken, or an error. Under agent.mutex. */
 ssize_t ccplane_agent_carry_out(struct ccplane_agent *agent, const u8 *bytes, size_t len);
-void ccplane_program_put(struct ccplane_program *program);
-static inline struct ccplane_program *ccplane_program_get(struct ccplane_program *program)
-{
-	refcount_inc(&program->refs);
-	return program;
-}
-
-/* report.c */
-size_t ccplane_say_hello(struct ccplane_agent *agent);
-void ccplane_tell_report(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow, u64 now_us, bool wake);
-void ccplane_tell_created(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow);
-void ccplane_tell_closed(struct ccplane_agent *agent, const struct ccplane_tcp_flow *flow);
-/* One frame that answers a command: false if it found no room. */
-bool ccplane_tell(struct ccplane_agent *agent, const struct ccplane_out *out);
-void ccplane_list_start(struct ccplane_agent *agent, u32 request);
-/* Goes on with a list of flows, as far as there is room. Under agent.mutex. */
-void ccplane_list_go_on(struct ccplane_agent *agent);
-void ccplane_tell_slots(struct ccplane_agent *agent, u32 request);
-
-/* ring.c */
-int ccplane_ring_init(struct ccplane_ring *ring, unsigned int bytes);
-void ccplane_ring_free(struct ccplane_ring *ring);
-/* 0; -ENOBUFS if there is no room; -EPROTO if the reader's position cannot be. */
-int ccplane_ring_write(struct ccplane_ring *ring, const u8 *bytes, size_t len);
-/* Whether a reader sleeps, who is awake then. */
-bool ccplane_ring_wakes(struct ccplane_ring *ring);
-bool ccplane_ring_is_empty(const struct ccplane_ring *ring);
-bool ccplane_ring_has_room(const struct ccplane_ring *ring, size_t bytes);
-/* The next record into `to`, which has room for any; 0 if there is none. Only while nobody else can write there. */
-size_t ccplane_ring_read(struct ccplane_ring *ring, u8 *to);
 
 /* device.c */
 int ccplane_device_init(const char *name);
@@ -314,8 +333,6 @@ struct ccplane_portus_link {
 	/* What portus has not read; NULL where the link cannot tell. */
 	size_t (*unread_bytes)(void);
 };
-extern const struct ccplane_portus_link ccplane_portus_netlink;
-extern const struct ccplane_portus_link ccplane_portus_device;
 
 /* portus.c */
 int ccplane_portus_init(const char *name, const struct ccplane_portus_link *link);
@@ -327,9 +344,8 @@ void ccplane_portus_gone(void);
 /* Gives a message to user space and frees it: its bytes, or an error. */
 ssize_t ccplane_portus_give(struct sk_buff *message, char __user *to, size_t room);
 
-static inline u64 ccplane_now_us(void)
-{
-	return div_u64(ktime_get_ns(), NSEC_PER_USEC);
-}
+/* portus_netlink.c, portus_device.c */
+extern const struct ccplane_portus_link ccplane_portus_netlink;
+extern const struct ccplane_portus_link ccplane_portus_device;
 
 #endif

@@ -67,7 +67,7 @@ bool ccplane_tell(struct ccplane_agent *agent, const struct ccplane_out *out)
 	return told;
 }
 
-size_t ccplane_say_hello(struct ccplane_agent *agent)
+size_t ccplane_say_hello(struct ccplane_agent *agent, const char *name)
 {
 	struct ccplane_out out = { .bytes = agent->frame, .room = CCPLANE_MAX_FRAME_BYTES };
 	size_t start = ccplane_frame_start(&out, CCPLANE_HELLO, 0);
@@ -80,7 +80,7 @@ size_t ccplane_say_hello(struct ccplane_agent *agent)
 	ccplane_put_u32(&out, ccplane_max_programs);
 	ccplane_put_u32(&out, ccplane_max_flows);
 	ccplane_put_text(&out, "module");
-	ccplane_put_text(&out, ccplane_tcp.name);
+	ccplane_put_text(&out, name);
 	ccplane_put_u16(&out, 0);	/* slots: an agent defines its own */
 	ccplane_frame_end(&out, start);
 	return out.len;

@@ -338,10 +338,12 @@ static void on_init(struct sock *sk)
 {
 	struct ccplane_tcp_flow **at = inet_csk_ca(sk), *flow;
 	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
 
 	BUILD_BUG_ON(sizeof(*at) > sizeof_field(struct inet_connection_sock, icsk_ca_priv));
 	*at = NULL;
-	flow = ccplane_flow_open(sk, ccplane_now_us());
+	/* All names are the module's, which a flow keeps. */
+	flow = ccplane_flow_open(sk, ops != &ccplane_tcp ? ops->name : NULL, ccplane_now_us());
 	if (!flow)
 		return;
 	save_counters(tp, flow);

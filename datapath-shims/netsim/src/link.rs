@@ -419,7 +419,7 @@ mod tests {
         &[Outage { from_ns: 100, until_ns: 150 }, Outage { from_ns: 200, until_ns: 300 }];
 
     #[test]
-    fn work_rests_in_outages() {
+    fn work_stands_still_in_outages() {
         for (now_ns, work_ns, done_ns) in [
             (0, 100, 100),
             (0, 101, 151),

@@ -34,7 +34,7 @@ const QUEUE_PACKETS: u32 = 40;
 const RUNS: usize = 5;
 const RUN: Duration = Duration::from_secs(8);
 /// Time between two looks at a flow while it runs.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The time before a flow's end from which on it is not looked at, so that no look finds it closing.
 const UNSEEN: Duration = Duration::from_millis(300);
 /// Time between two looks whether an agent has done what is waited for.
@@ -109,7 +109,7 @@ fn over_kernel(agent: &OurAgent) -> Result<Ran, BenchError> {
     let mut witness = Witness::new(SteeredBy::Program(None));
     while started.elapsed() < RUN - UNSEEN {
         witness.observe(&ccplane_ebpf::read_flows(&agent.options)?.flows);
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     let listed = agent.flows()?;
     let is_of_portus =

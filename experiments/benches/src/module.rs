@@ -120,7 +120,7 @@ mod tests {
 
     /// No compiler, no figure; with one, both networks give the oracle's bits or there is an error.
     #[test]
-    fn networks_are_the_oracles() {
+    fn the_modules_networks_give_the_bits_of_the_reference() {
         if let Err(why) = interpreter() {
             ccplane_testing::skipped("the module's networks as figures", why);
             return;

@@ -139,7 +139,7 @@ fn wait_for<T>(
 #[cfg(test)]
 mod tests {
     #[test]
-    fn fifty_is_fifty() {
+    fn the_program_of_fifty_instructions_has_fifty() {
         assert_eq!(super::fifty().map(|p| p.insts().len()).ok(), Some(50));
     }
 }

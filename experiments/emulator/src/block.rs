@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_have_twins() {
+    fn each_end_of_a_block_has_an_ipv4_and_an_ipv6_address() {
         let [outside, inside] = "100.64.64.0/18".parse::<Block>().unwrap().ends();
         assert_eq!(
             (outside.v4.to_string().as_str(), inside.v4.to_string().as_str()),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn none_has_no_percentile() {
+    fn an_empty_histogram_has_no_percentile() {
         let empty = DelayHistogram::default();
         assert_eq!((empty.percentile(0.5), empty.mean_us(), empty.buckets().count()), (None, None, 0));
     }

@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(vnet: [u8; VNET_BYTES], packet in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_packet_panics(vnet: [u8; VNET_BYTES], packet in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(train) = Train::of(Vnet::read(vnet), &packet) {
                 let mut bytes = [0; 256];
                 for n in 0..train.len().min(9) {

@@ -500,7 +500,7 @@ mod tests {
 
     /// The algorithm comes first, then the references in their order; ratios are to the standards.
     #[test]
-    fn references_stand_beside() {
+    fn references_stand_behind_the_algorithm_in_their_order() {
         let bad = evaluation("copa", 2);
         let wired = bad.criteria.iter().find(|c| c.name == "wired").unwrap();
         let carried = &wired.checks[0];

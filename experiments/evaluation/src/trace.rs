@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_all() {
+    fn a_traces_name_determines_it() {
         let trace = |name: &str| Traces::default().trace(name);
         let fading = trace("fading:10000:50:7").unwrap();
         assert_eq!(fading, trace("fading:10000:50:7").unwrap());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_stay() {
+    fn values_are_rounded_to_three_digits() {
         for (value, expected) in [(12.3456, 12.3), (0.012_345, 0.0123), (987.6, 988.0), (3.0, 3.0)] {
             assert!((rounded(value) - expected).abs() < 1e-12, "{value}");
         }

@@ -43,7 +43,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn seeds_differ() {
+    fn sets_have_different_seeds() {
         let seeds: BTreeSet<u64> = Set::ALL.iter().map(|set| set.seed()).chain([EVALUATION_SEED]).collect();
         assert_eq!(seeds.len(), Set::ALL.len() + 1);
     }

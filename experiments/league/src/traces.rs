@@ -148,7 +148,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_say_all() {
+    fn a_traces_name_determines_it() {
         let traces = Traces::default();
         let trace = |name: &str| traces.trace(name);
         let wifi = trace("wifi:100000:16:3:7").unwrap();

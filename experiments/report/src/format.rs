@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_digits() {
+    fn digits_are_grouped_by_three() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");

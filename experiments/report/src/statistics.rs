@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_pairs() {
+    fn the_ratio_of_pairs_has_the_half_width_worked_out_by_hand() {
         // Exactly proportional pairs leave no doubt, however far they spread.
         let r = Ratio::of_pairs(&[(2.0, 1.0), (20.0, 10.0), (6.0, 3.0)]).unwrap();
         assert_eq!((r.ratio, r.half_width), (2.0, Some(0.0)));

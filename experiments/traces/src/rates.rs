@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_rates_come_back(
+        fn rates_of_a_trace_are_those_it_was_made_of(
             mbit in prop::collection::vec(0u64..200, 1..30), interval_ms in 20u32..500,
         ) {
             prop_assume!(mbit.iter().any(|m| *m > 0));

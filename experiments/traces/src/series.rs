@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_both_kinds() {
+    fn series_with_and_without_times_are_read() {
         assert_eq!(steps("12\n# half\n\n0.5\n"), [(100, 12_000_000), (100, 500_000)]);
         let timed = "time_s,mbps\n0,1\n0.25, 2\n1.25,0\n";
         assert_eq!(steps(timed), [(250, 1_000_000), (1000, 2_000_000), (100, 0)]);

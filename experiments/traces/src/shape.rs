@@ -67,7 +67,7 @@ mod tests {
     const MBIT: u64 = 1_000_000;
 
     #[test]
-    fn steps_take_turns() {
+    fn the_rates_of_a_step_take_turns() {
         let trace = trace_of(&step(&[12 * MBIT, 48 * MBIT], 1000, 3500).unwrap()).unwrap();
         let rates: Vec<u64> = rates_of(&trace, 500).unwrap().iter().map(|s| s.bit_per_s / MBIT).collect();
         assert_eq!(trace.period_ms(), 3500);

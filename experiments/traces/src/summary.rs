@@ -96,7 +96,7 @@ mod tests {
     use crate::shape;
 
     #[test]
-    fn a_step_by_hand() {
+    fn a_steps_summary_is_the_one_worked_out_by_hand() {
         let rates = shape::step(&[12_032_000, 0, 24_064_000], 1000, 3000).unwrap();
         let s = summary(&trace_of(&rates).unwrap()).unwrap();
         assert_eq!((s.duration_ms, s.opportunities, s.longest_outage_ms), (3000, 3000, 1001));

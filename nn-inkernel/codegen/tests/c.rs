@@ -79,7 +79,7 @@ fn control(rng: &mut impl RngCore) -> Control {
 }
 
 #[test]
-fn decisions_are_the_oracles() {
+fn decisions_in_c_are_those_of_the_reference() {
     const STEPS: usize = 4000;
     let shape = Shape::new(Bits::W8, &[6, 5, 1]).unwrap();
     for_each_compiler(|cc, sanitize| {

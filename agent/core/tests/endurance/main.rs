@@ -98,7 +98,7 @@ fn quiet(shown: bool) {
 }
 
 /// Runs seeds on every processor.
-fn sweep(seeds: u64) {
+fn run_seeds(seeds: u64) {
     let (next, failures, tally) = (AtomicU64::new(0), Mutex::new(Vec::new()), Mutex::new(Tally::new()));
     let start = Instant::now();
     let work = || {
@@ -144,5 +144,5 @@ fn seeds_hold() {
         return;
     }
     quiet(false);
-    sweep(setting("CCPLANE_SEEDS").unwrap_or(SEEDS));
+    run_seeds(setting("CCPLANE_SEEDS").unwrap_or(SEEDS));
 }

@@ -412,7 +412,7 @@ impl Source for Peers {
         }
         let timeout = self.hub.longest_sleep(timeout);
         by.sleep(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also);
-        self.hub.look_around()
+        self.hub.poll_now()
     }
 
     fn waker_core(&self) -> Option<usize> {

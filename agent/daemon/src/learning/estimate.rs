@@ -374,7 +374,7 @@ mod tests {
 
     /// Bytes that a hole held back come at once, with the packet that closes it.
     #[test]
-    fn rates_are_what_arrived() {
+    fn a_rate_counts_bytes_when_they_arrived_not_when_a_hole_closed() {
         let change = |m: Measure| {
             let bytes_acked = m.transport.bytes_acked / 2_000_000 * 2_000_000;
             vec![changed(m, |transport| TransportStats { bytes_acked, ..transport })]
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_nothing() {
+    fn too_few_samples_estimate_no_path() {
         assert_eq!(Estimator::default().path(0), None);
         let mut estimator = estimator(|m| vec![m]);
         assert!(estimator.path(5_000_000).is_some());

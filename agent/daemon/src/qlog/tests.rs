@@ -26,7 +26,7 @@ impl Lab {
     }
 
     /// A flow whose start a reader hears.
-    fn heard() -> (Lab, Subscription) {
+    fn subscribed() -> (Lab, Subscription) {
         let mut lab = Lab::new();
         let (subscriber, subscription) = channel(&Filter::default(), lab.now_us);
         assert!(lab.taps.subscribe(subscriber));
@@ -95,7 +95,7 @@ fn named(records: &[Value]) -> Vec<&str> {
 
 #[test]
 fn a_flows_life_in_order() {
-    let (mut lab, mut subscription) = Lab::heard();
+    let (mut lab, mut subscription) = Lab::subscribed();
     lab.report(1);
     lab.fake.flows.get_mut(&FLOW).unwrap().transport.lost = 2;
     lab.turn(vec![]);
@@ -181,7 +181,7 @@ fn other_flows_and_datapaths_are_not_told() {
 
 #[test]
 fn what_a_slow_reader_misses_is_counted() {
-    let (mut lab, mut subscription) = Lab::heard();
+    let (mut lab, mut subscription) = Lab::subscribed();
     for _ in 0..10 {
         lab.report(1000);
     }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_of_the_range() {
+    fn fidelity_is_a_share_of_the_range_of_actions() {
         assert_eq!(Fidelity::of(std::iter::empty(), 1.0), None);
         let fidelity = Fidelity::of([(0.0, 0.5), (-9.0, 9.0), (5.0, 2.0)].into_iter(), 2.0).unwrap();
         assert_eq!(fidelity, Fidelity { min: 0.0, mean: (0.125 + 1.0) / 3.0, max: 1.0, rows: 3 });

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_line() {
+    fn a_slope_and_its_bound_are_those_worked_out_by_hand() {
         // 1 2 2 3: slope 0.6, residual sum of squares 0.2, standard error sqrt(0.1 / 5).
         let stability = after([1.0, 2.0, 2.0, 3.0].into_iter(), 0.001);
         assert!((stability.slope - 0.6).abs() < 1e-9);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn still_rising_falling_moving() {
+    fn a_learner_converges_on_flat_rewards_and_a_still_policy() {
         let mut rng = Rng::new(1, &[]);
         let mut noise = || rng.normal() * 0.1;
         let flat: Vec<bool> =

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn half_old_half_new() {
+    fn half_of_a_joined_batch_is_of_other_objectives() {
         let mut replay = Replay::new(2, 100);
         let mut rng = Rng::new(1, &[]);
         let new = batch(1.0, 40);

@@ -1,9 +1,10 @@
 //! Modules of a crate do not know each other in circles: two that need one type find it in a third.
 //!
 //! A top-level module and its children count as one, and tests are left out. A name that the crate's root re-exports leads to the
-//! module that it comes from.
+//! module that it comes from. The parts of the kernel module, in C, stand one upon the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use syn::UseTree;
 use syn::visit::{self, Visit};
@@ -166,6 +167,53 @@ fn circles(modules: &Modules) -> BTreeSet<String> {
     circles
 }
 
+/// A part of the kernel module: a section of its `module.h`.
+struct KernelPart<'a> {
+    files: Vec<&'a str>,
+    /// The functions and variables that others may use.
+    names: Vec<&'a str>,
+}
+
+fn is_separator(c: char) -> bool {
+    !c.is_alphanumeric() && c != '_'
+}
+
+/// The parts of the kernel module in the order of their sections, the lowest first.
+fn kernel_parts(header: &str) -> Vec<KernelPart<'_>> {
+    let mut parts: Vec<KernelPart<'_>> = Vec::new();
+    for line in header.lines() {
+        let comment = line.strip_prefix("/* ").and_then(|line| line.strip_suffix(" */")).unwrap_or_default();
+        let files: Vec<&str> = comment.split(", ").collect();
+        if files.iter().all(|file| file.ends_with(".c")) {
+            parts.push(KernelPart { files, names: Vec::new() });
+        } else if let Some(part) = parts.last_mut()
+            && let Some((declaration, _)) = line.split_once(['(', ';'])
+        {
+            let name = declaration.rsplit(is_separator).next().unwrap_or_default();
+            part.names.extend(name.starts_with("ccplane_").then_some(name));
+        }
+    }
+    parts
+}
+
+/// Each name of a higher part that a file of the kernel module uses.
+fn kernel_calls_upward(header: &str, source_of: impl Fn(&str) -> String) -> Vec<String> {
+    let mut parts = kernel_parts(header);
+    let (mut above, mut found) = (BTreeSet::<&str>::new(), Vec::new());
+    while let Some(part) = parts.pop() {
+        for file in part.files {
+            let source = source_of(file);
+            let code = source.split("/*").map(|text| text.split_once("*/").map_or(text, |(_, code)| code));
+            let used: BTreeSet<&str> = code.flat_map(|code| code.split(is_separator)).collect();
+            found.extend(
+                above.iter().filter(|name| used.contains(*name)).map(|name| format!("{file}: {name}")),
+            );
+        }
+        above.extend(part.names);
+    }
+    found
+}
+
 #[test]
 fn no_modules_know_each_other_in_circles() {
     let mut crates: BTreeMap<String, CrateSources> = BTreeMap::new();
@@ -202,4 +250,28 @@ fn a_circle_is_found() {
     assert_eq!(known(&[exporting, a, ("b.rs", "use crate::{V, Z};")]), [""; 0]);
     assert_eq!(known(&[exporting, a, ("b.rs", "use crate::X;")]), ["a <-> b"]);
     assert_eq!(known(&[exporting, a, ("b.rs", "fn f() { super::W::new() }")]), ["a <-> b"]);
+}
+
+#[test]
+fn parts_of_the_kernel_module_call_those_below_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../datapath-shims/module/kernel");
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let header = read("module.h");
+    let names: usize = kernel_parts(&header).iter().map(|part| part.names.len()).sum();
+    assert!(names > 50, "{names} names were found");
+    assert_eq!(kernel_calls_upward(&header, read), [""; 0]);
+}
+
+#[test]
+fn a_call_upward_in_the_kernel_module_is_found() {
+    const HEADER: &str = "int f(void);\n/* low.c */\nint ccplane_low(int n);\n/* Reads; (and so on). */\n\n\
+        /* high.c, roof.c */\nextern struct ops ccplane_high;\n";
+    let found = |low: &str| {
+        kernel_calls_upward(HEADER, |file: &str| match file {
+            "low.c" => low.to_owned(),
+            _ => "ccplane_low(1); ccplane_high.n;".to_owned(),
+        })
+    };
+    assert_eq!(found("/* As ccplane_high. */ ccplane_low(2) + ccplane_higher"), [""; 0]);
+    assert_eq!(found("f(&ccplane_high);"), ["low.c: ccplane_high"]);
 }

@@ -151,7 +151,7 @@ fn v2_batch_of_reports() {
 
 /// The datapath's own way to write the golden report of `v2_messages_to_the_agent`.
 #[test]
-fn v2_report_alone() {
+fn a_v2_report_alone_has_the_golden_bytes() {
     let values = [1448, 0, -1, i64::MAX, i64::MIN];
     let report = v2::Report {
         flow: FlowId(1),

@@ -49,12 +49,12 @@ fn violation(source: &'static str, on_report: fn(&mut Control)) -> Violation {
 }
 
 #[test]
-fn what_is_sound_passes() {
+fn a_sound_algorithm_passes() {
     scenarios(SOUND, |_| ()).unwrap();
 }
 
 #[test]
-fn windows_out_of_bounds() {
+fn windows_out_of_bounds_are_found() {
     let small = "(def (Report (acked 0))) (when true (:= Cwnd 1000) (report))";
     assert!(matches!(violation(small, |_| ()), Violation::Window { cwnd_bytes: 1000, min: 1448, .. }));
     let large = "(def (Report (acked 0))) (when true (:= Cwnd (* Cwnd 2)) (report))";
@@ -62,7 +62,7 @@ fn windows_out_of_bounds() {
 }
 
 #[test]
-fn rates_out_of_bounds() {
+fn rates_out_of_bounds_are_found() {
     let slow = "(def (Report (acked 0))) (when true (:= Rate 999) (report))";
     assert!(matches!(violation(slow, |_| ()), Violation::Rate { rate_bytes_per_s: 999, .. }));
 }
@@ -110,7 +110,7 @@ fn silence_of_what_asks_a_policy() {
 }
 
 #[test]
-fn commands_that_name_nothing() {
+fn commands_on_unknown_names_are_found() {
     assert!(matches!(violation(SOUND, |c| c.update(&[("y", 1)])), Violation::Refused { .. }));
     assert!(matches!(violation(SOUND, |c| c.set_program("other", &[])), Violation::Refused { .. }));
 }
@@ -122,7 +122,7 @@ fn an_algorithm_that_panics_is_found() {
 }
 
 #[test]
-fn programs_that_do_not_compile() {
+fn programs_that_do_not_compile_are_found() {
     assert!(matches!(violation("(def)", |_| ()), Violation::Catalog(_)));
 }
 

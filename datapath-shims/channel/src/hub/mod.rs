@@ -387,7 +387,7 @@ impl Hub {
     ///
     /// # Errors
     /// The error of epoll(7).
-    pub fn look_around(&mut self) -> io::Result<()> {
+    pub fn poll_now(&mut self) -> io::Result<()> {
         Ok(self.poll_ready(EpollTimeout::ZERO)?)
     }
 

@@ -35,7 +35,7 @@ fn glances_follow_the_rings_of_a_hub() {
     served.farewell();
     let mut now_us = 1000;
     wait_until("the datapath has left", || {
-        hub.look_around().unwrap();
+        hub.poll_now().unwrap();
         now_us += 1000;
         hub.receive(10, now_us, &mut changes);
         matches!(changes.last(), Some(Change::Left(_)))

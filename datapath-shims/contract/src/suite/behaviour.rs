@@ -2,111 +2,22 @@
 //!
 //! Each case gets a fresh [`Harness`], which a shim provides around its datapath and some traffic.
 
+mod harness;
 mod policies;
+mod session;
 
-use super::Conformance;
+pub use harness::{Harness, HarnessError, RealFlows, Setup};
+pub use session::Broken;
+
+use super::conformance::Conformance;
 use crate::command::Field;
-use crate::datapath::Datapath;
 use crate::error::DatapathError;
-use crate::event::Event;
-use crate::flow::{FlowStats, Mode};
+use crate::flow::Mode;
 use crate::ids::{FlowId, ProgramUid};
-use ccplane_program::compile;
-use ccplane_program::ir::Program;
-use std::fmt::Debug;
-use std::net::SocketAddr;
-use std::time::Duration;
-
-/// A datapath under test, with traffic at hand. At least one flow must fit, and at least two programs.
-pub trait Harness {
-    /// The datapath, attached, with no flows and no programs.
-    fn datapath(&mut self) -> &mut dyn Datapath;
-    /// Starts a bulk flow that lasts until it is stopped.
-    ///
-    /// # Errors
-    /// What kept it from starting.
-    fn start_flow(&mut self) -> Result<(), HarnessError>;
-    /// Stops the flow; it sends nothing more.
-    ///
-    /// # Errors
-    /// What kept it from stopping.
-    fn stop_flow(&mut self, flow: FlowId) -> Result<(), HarnessError>;
-    /// Lets time and traffic pass, microseconds. Neither polls nor gives heartbeats.
-    fn pass(&mut self, us: u64);
-    /// The datapath's heartbeat timeout, microseconds.
-    fn heartbeat_timeout_us(&self) -> u64;
-}
-
-/// A harness of a datapath that carries real flows in real time.
-pub struct RealFlows<D, F, L> {
-    // Dropped in this order: the flows end before the datapath and the link go.
-    flows: Vec<F>,
-    datapath: D,
-    lab: L,
-    start: fn(&L) -> F,
-    local: fn(&F) -> SocketAddr,
-    heartbeat_timeout: Duration,
-}
-
-impl<D: Datapath, F, L> RealFlows<D, F, L> {
-    /// A harness whose flows are started in its lab by `start`, and end when they are dropped; `local` tells their own addresses.
-    pub fn new(
-        datapath: D,
-        lab: L,
-        heartbeat_timeout: Duration,
-        start: fn(&L) -> F,
-        local: fn(&F) -> SocketAddr,
-    ) -> RealFlows<D, F, L> {
-        RealFlows { flows: Vec::new(), datapath, lab, start, local, heartbeat_timeout }
-    }
-}
-
-impl<D: Datapath, F, L> Harness for RealFlows<D, F, L> {
-    fn datapath(&mut self) -> &mut dyn Datapath {
-        &mut self.datapath
-    }
-    fn start_flow(&mut self) -> Result<(), HarnessError> {
-        self.flows.push((self.start)(&self.lab));
-        Ok(())
-    }
-    fn stop_flow(&mut self, flow: FlowId) -> Result<(), HarnessError> {
-        let listed = self.datapath.flows();
-        let local = listed.iter().find(|f| f.flow == flow).ok_or("no such flow")?.info.local;
-        self.flows.retain(|f| (self.local)(f) != local);
-        Ok(())
-    }
-    fn pass(&mut self, us: u64) {
-        std::thread::sleep(Duration::from_micros(us));
-    }
-    fn heartbeat_timeout_us(&self) -> u64 {
-        self.heartbeat_timeout.as_micros() as u64
-    }
-}
-
-/// The error of a harness that could not set up or run a case.
-pub type HarnessError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Makes a fresh harness.
-pub type Setup<'a> = dyn FnMut() -> Result<Box<dyn Harness>, HarnessError> + 'a;
-
-/// The ways in which a live datapath broke its promises.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Broken {
-    /// The case could not be set up.
-    #[error("could not set up: {0}")]
-    NotRun(#[from] HarnessError),
-    /// A command failed that had to succeed.
-    #[error("{command} was refused: {error}")]
-    Refused { command: &'static str, error: DatapathError },
-    /// Something else than was promised.
-    #[error("{what}: found {found}")]
-    Promise { what: &'static str, found: String },
-}
-
-type Outcome = Result<(), Broken>;
-
-type Run = fn(&mut Session) -> Outcome;
+use session::{
+    A, A_SEEN, B, B_SEEN, CWND_SEEN, ECHO, FIRST, Outcome, PATIENCE_US, Run, SECOND_US, Session, X, Y, must,
+    program, promise, refused, window_is,
+};
 
 /// The name and the function of each case.
 const CASES: [(&str, Run); 12] = [
@@ -148,156 +59,6 @@ pub fn behave(setup: &mut Setup<'_>) -> Conformance<Broken> {
         }
     }
     result
-}
-
-const SECOND_US: u64 = 1_000_000;
-/// The time for which a case waits for something to happen.
-const PATIENCE_US: u64 = 10 * SECOND_US;
-/// The time in which a flow makes progress: as long as it takes between these.
-const PROGRESS_US: std::ops::Range<u64> = SECOND_US / 2..5 * SECOND_US / 2;
-const A: ProgramUid = ProgramUid(101);
-const B: ProgramUid = ProgramUid(102);
-
-/// A program that reports its control registers on each ACK, and the first value of one of them.
-const ECHO: &str = "(def (Report (first 0) (a 0) (b 0) (cwnd 0)) (x 1) (y 1))
-    (when (== Report.first 0) (:= Report.first x) (fallthrough))
-    (when true (:= Report.a x) (:= Report.b y) (:= Report.cwnd Cwnd) (report))";
-const FIRST: usize = 0;
-const A_SEEN: usize = 1;
-const B_SEEN: usize = 2;
-const CWND_SEEN: usize = 3;
-const X: Field = Field::Reg(4);
-const Y: Field = Field::Reg(5);
-
-struct Report {
-    program: ProgramUid,
-    seq: u32,
-    at_us: u64,
-    values: Vec<i64>,
-}
-
-struct Session {
-    harness: Box<dyn Harness>,
-    reports: Vec<Report>,
-    created: Vec<FlowId>,
-    closed: Vec<FlowId>,
-}
-
-fn promise(kept: bool, what: &'static str, found: &dyn Debug) -> Outcome {
-    if kept { Ok(()) } else { Err(Broken::Promise { what, found: format!("{found:?}") }) }
-}
-
-/// Checks the window that a flow shows, which is in segments, against one in bytes.
-fn window_is(stats: &FlowStats, bytes: u64, what: &'static str) -> Outcome {
-    let (segments, mss_bytes) = (stats.transport.snd_cwnd, stats.transport.mss_bytes);
-    let shown = u64::from(segments) * u64::from(mss_bytes);
-    promise(shown <= bytes && shown + u64::from(mss_bytes) > bytes, what, &(segments, mss_bytes))
-}
-
-fn must<T>(command: &'static str, result: Result<T, DatapathError>) -> Result<T, Broken> {
-    result.map_err(|error| Broken::Refused { command, error })
-}
-
-fn refused<T: Debug>(
-    what: &'static str,
-    result: Result<T, DatapathError>,
-    as_expected: fn(&DatapathError) -> bool,
-) -> Outcome {
-    promise(result.as_ref().is_err_and(as_expected), what, &result)
-}
-
-fn program(source: &str) -> Result<Program, Broken> {
-    compile(source).map_err(|d| Broken::NotRun(format!("the suite's own program: {d:?}").into()))
-}
-
-impl Session {
-    fn datapath(&mut self) -> &mut dyn Datapath {
-        self.harness.datapath()
-    }
-
-    /// A short while: enough for a live agent between two heartbeats.
-    fn beat_us(&self) -> u64 {
-        self.harness.heartbeat_timeout_us() / 4
-    }
-
-    /// Time passes under a live agent.
-    fn live(&mut self, us: u64) {
-        let beat_us = self.beat_us().max(1);
-        for _ in 0..us.div_ceil(beat_us) {
-            self.datapath().heartbeat();
-            self.harness.pass(beat_us);
-            self.drain();
-        }
-    }
-
-    /// Takes all events; how many were dropped.
-    fn drain(&mut self) -> u64 {
-        let (mut events, mut dropped) = (Vec::new(), 0);
-        while self.datapath().poll(64, &mut events) > 0 {}
-        for event in events {
-            match event {
-                Event::Created { flow, .. } => self.created.push(flow),
-                Event::Closed { flow } => self.closed.push(flow),
-                Event::Dropped { count } => dropped += count,
-                Event::Report { program, seq, at_us, values, .. } => {
-                    self.reports.push(Report { program, seq, at_us, values: values.into_vec() });
-                }
-            }
-        }
-        dropped
-    }
-
-    /// Waits under a live agent until something holds.
-    fn wait_for(&mut self, what: &'static str, holds: impl Fn(&mut Session) -> bool) -> Outcome {
-        let mut waited_us = 0;
-        while !holds(self) {
-            promise(waited_us < PATIENCE_US, what, &"that it did not happen in time")?;
-            let beat_us = self.beat_us().max(1);
-            self.live(beat_us);
-            waited_us += beat_us;
-        }
-        Ok(())
-    }
-
-    fn flow(&mut self) -> Result<FlowId, Broken> {
-        self.harness.start_flow()?;
-        let before = self.created.len();
-        self.wait_for("a flow that starts is announced", |s| s.created.len() > before)?;
-        Ok(self.created[before])
-    }
-
-    /// A flow that [`ECHO`] runs on, with these fields.
-    fn echo(&mut self, fields: &[(Field, i64)]) -> Result<FlowId, Broken> {
-        let echo = program(ECHO)?;
-        must("install", self.datapath().install(A, &echo))?;
-        let flow = self.flow()?;
-        must("set_program", self.datapath().set_program(flow, A, fields))?;
-        self.wait_for("a program that is set reports", |s| !s.reports.is_empty())?;
-        Ok(flow)
-    }
-
-    fn stats(&mut self, flow: FlowId) -> Result<FlowStats, Broken> {
-        let flows = self.datapath().flows();
-        let found = flows.iter().find(|f| f.flow == flow).cloned();
-        found.ok_or(Broken::Promise { what: "a live flow is listed", found: format!("{flows:?}") })
-    }
-
-    /// Bytes of a flow are acknowledged, within some time and not before some has passed.
-    fn progresses(&mut self, flow: FlowId, silent: bool) -> Outcome {
-        let before = self.stats(flow)?.transport.bytes_acked;
-        let (mut after, mut waited_us) = (before, 0);
-        while waited_us < PROGRESS_US.start || (after == before && waited_us < PROGRESS_US.end) {
-            if silent {
-                self.harness.pass(SECOND_US / 4);
-                self.drain();
-            } else {
-                self.live(SECOND_US / 4);
-            }
-            waited_us += SECOND_US / 4;
-            after = self.stats(flow)?.transport.bytes_acked;
-        }
-        promise(after > before, "bytes are acknowledged", &(before, after))
-    }
 }
 
 fn announced(s: &mut Session) -> Outcome {

@@ -12,6 +12,7 @@
 
 pub mod behaviour;
 pub mod cases;
+mod conformance;
 mod deploy;
 mod draws;
 mod executor;
@@ -22,6 +23,7 @@ mod packets;
 pub mod random;
 mod waiting;
 
+pub use conformance::Conformance;
 pub use executor::{
     Divergence, Executor, ExecutorError, NO_PACKETS, Observation, PolicyObservation, Reference, Script,
     ScriptStep, ScriptedDatapath, Sending, check, reported, run_script,
@@ -36,16 +38,6 @@ pub use waiting::{report_in, wait_for_event};
 use ccplane_program::ir::Hook;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
-use std::fmt;
-
-/// The result of a run of the suite.
-#[derive(Debug)]
-pub struct Conformance<E = Divergence> {
-    /// Names of the cases that passed.
-    pub passed: Vec<String>,
-    /// Those that did not, and why.
-    pub failed: Vec<(String, E)>,
-}
 
 /// Runs every named case, then `random_scripts` random programs from `seed`; every other one with policies, where the
 /// executor runs those.
@@ -71,27 +63,4 @@ pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> C
         result.note(format!("random/{}", seed.wrapping_add(n.into())), outcome);
     }
     result
-}
-
-impl<E> Default for Conformance<E> {
-    fn default() -> Self {
-        Conformance { passed: Vec::new(), failed: Vec::new() }
-    }
-}
-
-impl<E> Conformance<E> {
-    fn note(&mut self, name: String, outcome: Result<(), E>) {
-        match outcome {
-            Ok(()) => self.passed.push(name),
-            Err(why) => self.failed.push((name, why)),
-        }
-    }
-}
-
-/// One line a failure.
-impl<E: fmt::Display> fmt::Display for Conformance<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed", self.passed.len(), self.failed.len())?;
-        self.failed.iter().try_for_each(|(name, why)| write!(f, "\n{name}: {why}"))
-    }
 }

@@ -9,9 +9,10 @@
 //!    is so only if nothing of the flow is in flight or a flowlet begins: so no packet overtakes another one of its flow.
 //! 3. A path that the flow does not have is no decision: the one before stays in force.
 
+use super::conformance::Conformance;
 use super::draws::{below, chance};
 use super::executor::ExecutorError;
-use super::{Conformance, random};
+use super::random;
 use ccplane_program::ir::{Hook, MAX_PRIORITY, MAX_REGS, Prim, Program};
 use ccplane_program::vm::{NoPolicies, ProgramState, SendPrims};
 use rand_chacha::ChaCha8Rng;

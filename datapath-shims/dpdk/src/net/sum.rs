@@ -28,7 +28,7 @@ mod tests {
 
     /// Against etherparse's own, at every length around a block's, and on bytes of all kinds.
     #[test]
-    fn sums_are_etherparses() {
+    fn checksums_equal_those_of_etherparse() {
         let mut state = 1u32;
         let mut byte = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

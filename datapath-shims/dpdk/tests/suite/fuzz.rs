@@ -107,7 +107,7 @@ fn a_history_of_mangled_frames_is_answered_by_well_formed_ones() {
 
 /// A flood of new neighbours leaves the tables within their bounds, and known neighbours stay reachable.
 #[test]
-fn a_flood_of_neighbours() {
+fn a_flood_of_neighbours_stays_within_the_tables() {
     let (mut interface, now) = (interface(), Instant::now());
     let mut frame = Vec::new();
     for n in 0..4 * MAX_NEIGHBOURS as u32 {

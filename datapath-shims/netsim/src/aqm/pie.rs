@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes() {
+    fn pie_drops_nothing_of_a_first_burst() {
         let mut p = pie(false);
         let first = (0..150).filter(|ms| {
             p.on_departure(ms * MS, 400 * MS);

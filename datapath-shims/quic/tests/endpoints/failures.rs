@@ -119,7 +119,7 @@ fn the_agent_goes_silent_and_comes_back() {
 }
 
 #[test]
-fn the_agent_is_gone() {
+fn a_transfer_ends_well_without_its_agent() {
     let (folder, sum) = folder_with(8 * MIB);
     for algorithm in ["reno", "bbr", "aurora"] {
         let mut world = World::new(Link::new(20, 10), 1, Some(algorithm), folder.path());
@@ -132,7 +132,7 @@ fn the_agent_is_gone() {
 }
 
 #[test]
-fn the_peer_is_gone() {
+fn a_transfer_whose_peer_is_gone_times_out() {
     let (folder, _) = folder_with(4 * MIB);
     let mut world = under_way(folder.path());
     let before = world.elapsed();

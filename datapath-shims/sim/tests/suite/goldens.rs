@@ -177,7 +177,7 @@ fn a_blackout_ends_in_timeouts_and_a_fresh_start() {
 }
 
 #[test]
-fn a_trace_is_filled() {
+fn a_flow_fills_a_recorded_link() {
     let text: String = (0..600u64).map(|n| format!("{}\n", n * n / 400 + 1)).collect();
     let mut sim = sim(trace(&text, 200));
     let flow = sim.add_flow(&bulk()).unwrap();

@@ -59,7 +59,7 @@ fn run(link: LinkConfig, seed: u64, source: Source, packets: u64, until_us: u64)
 }
 
 #[test]
-fn on_a_full_link() {
+fn measurements_on_a_full_link_are_those_worked_out_by_hand() {
     let seen = run(rate(12, 100), 1, Source::Bulk, 40, 5 * S);
     // The first ACK opens the window for 31 more; the link, idle at the time, takes 31 ms for them.
     assert_eq!((seen.get("rtt_min"), seen.get("rtt_max")), (21_000, 51_000));
@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever the link does: everything arrives, is counted once, and nothing is sent without need.
     #[test]
-    fn a_transfer_adds_up(
+    fn every_byte_of_a_transfer_arrives_and_is_counted_once(
         seed: u64, loss_ppm in prop::sample::select(vec![0u32, 1_000, 30_000, 200_000]), queue in 2u32..60,
         packets in 1u64..120, segments in 1u64..1500,
     ) {

@@ -29,7 +29,7 @@ const BEGUN_BYTES: u64 = 64 << 10;
 /// The longest wait for flows to begin, to be steered, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Parts of a window, between which the flows are looked at; a look at ten thousand takes milliseconds of the time that is measured.
 const PARTS: u32 = 4;
 /// Sockets that one call of epoll returns at most.
@@ -291,7 +291,7 @@ fn until(what: &'static str, mut holds: impl FnMut() -> Result<bool, BenchError>
         if since.elapsed() > PATIENCE {
             return Err(Unproven::Idle { what, before: 0, after: 0 }.into());
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
     Ok(())
 }

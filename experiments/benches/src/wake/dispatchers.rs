@@ -40,7 +40,7 @@ pub(super) fn run() -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
     for queues in QUEUES {
         figures.extend(wakes(ours, queues)?);
-        figures.push(looks(queues)?);
+        figures.push(event_times(queues)?);
     }
     Ok(figures)
 }
@@ -65,7 +65,7 @@ fn wakes(ours: &Way, queues: usize) -> Result<Vec<Figure>, BenchError> {
 }
 
 /// The time of one event, from its putting to its taking, on one thread.
-fn looks(queues: usize) -> Result<Figure, BenchError> {
+fn event_times(queues: usize) -> Result<Figure, BenchError> {
     let ready = Ready::new(queues).map_err(|error| BenchError::Missing(error.to_string()))?;
     let counts: Vec<Count> = (0..queues).map(|_| Count::default()).collect();
     let (mut taken, mut found, mut seen) = (vec![0_u32; queues], 0_u64, 0_u64);
@@ -226,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn looks_count_their_marks() {
+    fn every_mark_is_taken_by_one_scan() {
         let _alone = crate::cores::alone();
-        let figure = looks(10).unwrap();
+        let figure = event_times(10).unwrap();
         let counts: Vec<_> = figure.proof.counts().collect();
         assert_eq!(counts, [("marks that were taken", 100_000), ("scans that found an event", 100_000)]);
     }

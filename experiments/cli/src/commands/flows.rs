@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_like_ss() {
+    fn flows_are_printed_as_ss_does() {
         let flows = shown(vec![record()]);
         assert_eq!(
             text(&flows),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policys_decisions_follow() {
+    fn a_policys_decisions_are_listed_below_its_flow() {
         let policy = ccplane_agent::control::PolicyRecord {
             uid: 7,
             snapshot: Some("0123456789abcdef".into()),

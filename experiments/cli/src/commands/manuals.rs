@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shells_have_theirs() {
+    fn completions_are_written_for_each_shell() {
         let folder = written();
         for name in
             ["zsh/_ccplane", "zsh/_ccplaned", "fish/ccplane.fish", "fish/ccplaned.fish", "bash/ccplaned.bash"]

@@ -473,7 +473,7 @@ fn a_client_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn links_lead_nowhere() {
+fn symbolic_links_in_the_served_folder_are_not_followed() {
     let home = Home::new("");
     content(&home.path("secret"), 100);
     let (serve, token) = writable(&home, &[]);

@@ -3,6 +3,7 @@
 
 pub mod lab;
 pub mod serve;
+pub mod shell;
 pub mod taken;
 
 pub use ccplane_testing::{PATIENCE, wait_for};

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 #[test]
-fn files_come_and_go() {
+fn files_are_put_and_got() {
     let home = Home::new("");
     let sent = content(&home.path("served/in/file"), 3_000_000);
     let trace = home.path("trace.qlog");

@@ -25,7 +25,7 @@ const EARLIER: &str = "CCPLANE_EARLIER";
 /// Nothing is learned, so that slots hold what was pushed. Agents answer late on a busy machine.
 const STEADY: &str = "learn.mode = \"off\"\ncontrol.timeout_ms = 5000\n";
 /// Time between two looks at the mode of the kernel's flow.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_EVERY: Duration = Duration::from_millis(1);
 /// Time between two reads of a slow reader, which make some 2 MB/s.
 const READ_EVERY: Duration = Duration::from_millis(2);
 const DATAPATHS: [&str; 2] = ["ebpf", "quic"];
@@ -114,7 +114,7 @@ impl NativeTime {
                     native += now - last;
                 }
                 last = now;
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_EVERY);
             }
             native
         });

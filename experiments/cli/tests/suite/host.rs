@@ -1,25 +1,10 @@
 //! `ccplane host` on real interfaces: a veth pair in a network namespace of its own.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
+use crate::common::shell::{PAIR, pair_with_far, shell};
 use crate::common::{stderr, stdout};
-use ccplane_testing::{lacks, skipped};
-
-/// Makes a pair of interfaces whose files are in /sys; gone with the shell that runs it.
-const PAIR: &str =
-    "set -e; mount -t sysfs sysfs /sys; ip link add here type veth peer name there; ip link set here up; ";
-
-/// Runs a shell script with `$ccplane` and `$journal` behind what sets it up, in namespaces of its own; none where that cannot be done.
-pub fn shell(test: &str, setup: &str, script: &str) -> Option<Output> {
-    if lacks(test, ccplane_runner::missing_for_links().first()) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "sh", "-c"]).arg(format!("{setup}{script}"));
-    command.env("ccplane", env!("CARGO_BIN_EXE_ccplane")).env("journal", folder.path());
-    Some(command.output().unwrap())
-}
+use ccplane_testing::skipped;
 
 fn said(test: &str, script: &str) -> Option<String> {
     let output = shell(test, PAIR, script)?;
@@ -112,20 +97,7 @@ fn interrupts_of_a_queue_are_suspended_and_taken_back() {
 #[test]
 fn a_server_takes_packets_from_a_device_whose_interrupts_are_suspended() {
     // Datagrams come through the device's NAPI only where they may be merged for forwarding.
-    const SETUP: &str = r#"
-        set -e
-        mount -t sysfs sysfs /sys
-        mount -t tmpfs tmpfs /run
-        ip link set lo up
-        ip netns add far
-        ip link add here type veth peer name there netns far
-        ethtool -K here gro on rx-udp-gro-forwarding on
-        ip addr add 10.77.0.1/30 dev here
-        ip link set here up
-        ip -n far addr add 10.77.0.2/30 dev there
-        ip -n far link set there up
-        for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate && break; sleep 0.1; done
-    "#;
+    const FORWARDING: &str = "ethtool -K here gro on rx-udp-gro-forwarding on";
     const SCRIPT: &str = r#"
         server=
         trap '[ -z "$server" ] || kill $server' EXIT
@@ -155,7 +127,7 @@ fn a_server_takes_packets_from_a_device_whose_interrupts_are_suspended() {
         $ccplane host undo --journal $journal
     "#;
     let test = "a_server_takes_packets_from_a_device_whose_interrupts_are_suspended";
-    let Some(output) = shell(test, SETUP, SCRIPT) else { return };
+    let Some(output) = shell(test, &pair_with_far(FORWARDING), SCRIPT) else { return };
     let (said, errors) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{said}{errors}");
     if let Some(why) = said.strip_prefix("none: ") {

@@ -3,23 +3,12 @@
 
 use std::process::{Command, Output};
 
+use crate::common::shell::{self, pair_with_far};
 use crate::common::{stderr, stdout};
-use crate::host;
 use serde_json::Value;
 
-/// Makes an interface `here` that a namespace `far` sends to; all of it is gone with the shell that runs it.
-const PAIR: &str = r#"
-    set -e
-    mount -t sysfs sysfs /sys
-    mount -t tmpfs tmpfs /run
-    ip link set lo up
-    ip netns add far
-    ip link add here type veth peer name there netns far
-    ip addr add 10.77.0.1/30 dev here
-    ip link set here up
-    ip -n far addr add 10.77.0.2/30 dev there
-    ip -n far link set there up
-    for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate && break; sleep 0.1; done
+/// Defines what scripts below say on a pair of interfaces.
+const WORDS: &str = r#"
     over="--interface here --peer far --duration-ms 100 --journal $journal"
     knob="--knob net/here/gro_flush_timeout=20000"
     values() { cat /sys/class/net/here/gro_flush_timeout /sys/class/net/here/queues/rx-0/rps_cpus | tr '\n' ' '; echo; }
@@ -29,7 +18,7 @@ const PAIR: &str = r#"
 const BEFORE: &str = "0 0 \n";
 
 fn shell(test: &str, script: &str) -> Option<Output> {
-    host::shell(test, PAIR, script)
+    shell::shell(test, &format!("{}{WORDS}", pair_with_far("")), script)
 }
 
 fn json(line: &str) -> Value {
@@ -144,7 +133,7 @@ fn a_link_that_goes_down_ends_a_sweep_and_settings_come_back() {
         values
         cat $journal/errors
         ip -n far link set there up
-        for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate && break; sleep 0.1; done
+        await_link
         $ccplane host measure $over $knob --results $journal/r.jsonl --apply --cells 6 --repeats 1 --json
     "#;
     let test = "a_link_that_goes_down_ends_a_sweep_and_settings_come_back";
@@ -171,7 +160,7 @@ fn a_search_ends_where_its_link_or_interface_goes_and_settings_come_back() {
             $ccplane host undo --journal $journal
             cat $journal/errors $journal/said
             ip -n far link set there up 2>/dev/null
-            for n in $(seq 1 50); do grep -q up /sys/class/net/here/operstate 2>/dev/null && break; sleep 0.1; done
+            await_link
         done
     "#;
     let test = "a_search_ends_where_its_link_or_interface_goes_and_settings_come_back";

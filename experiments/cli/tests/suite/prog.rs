@@ -58,7 +58,7 @@ fn what_is_no_program_text_is_refused() {
 }
 
 #[test]
-fn each_form_is_shown() {
+fn a_program_is_shown_in_each_form() {
     let (_dir, path) = file(GOOD);
     let ir = stdout(&ccplane(&["prog", "show", &path]));
     assert_eq!(ir, stdout(&ccplane(&["prog", "show", &path, "--ir"])));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_means_never() {
+    fn a_link_with_a_mean_of_zero_is_never_on_or_never_off() {
         let count = |mean_on_us, mean_off_us| {
             let outages = Some(Outages { mean_on_us, mean_off_us });
             lost(Loss::default(), Impairments { outages, ..Default::default() }, 100, 1_000_000).len()

@@ -42,7 +42,7 @@ fn written(config: &PathConfig, arrivals: &[(u64, u32)], end_ns: u64) -> String 
 }
 
 #[test]
-fn log_is_mahimahis() {
+fn the_log_has_the_lines_of_mahimahi() {
     let config = PathConfig { delay_us: 1_500, queue: Queue::packets(1), ..traced("2\n5\n") };
     let arrivals = [(0, 1504), (0, 100), (100_000, 1504), (4 * MS, 800)];
     let expected = "\

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides() {
+    fn a_seed_determines_what_is_dropped() {
         assert_eq!(run(800, 1, 5_000), run(800, 1, 5_000));
         assert_ne!(run(800, 1, 5_000).1, run(800, 2, 5_000).1);
     }

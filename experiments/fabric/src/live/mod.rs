@@ -36,7 +36,7 @@ const MARK_MASK: u32 = 0xf;
 /// Silence of the agent after which packets are left as they are, milliseconds: longer than a busy machine makes it wait.
 const HEARTBEAT_MS: u64 = 5_000;
 /// Time between two looks at the flows that the agent has.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The mean times for which a link that fails works, and does not, microseconds.
 const WORKS_US: u64 = 400_000;
 const FAILED_US: u64 = 200_000;
@@ -110,7 +110,7 @@ impl LiveTrial<'_> {
             let sending = scope.spawn(move || sender.run(|| send_all(ours, priority, shared)));
             while !sending.is_finished() {
                 steered.extend(agent.iter().flat_map(steered_flows));
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_EVERY);
             }
             shared.halt();
             sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

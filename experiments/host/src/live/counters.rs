@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_them() {
+    fn this_machines_counters_are_read() {
         let counters = HostCounters::read(&Machine::this(), "lo").unwrap();
         assert!(counters.busy_ticks > 0 && counters.interrupts > 0 && counters.softirqs > 0, "{counters:?}");
     }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_to_paste() {
+    fn a_summary_in_markdown_has_a_row_for_each_contender() {
         assert_eq!(
             markdown(&example()),
             "**12 Mb/s & 1 % loss**\n\n| | Runs | Throughput (Mb/s) | Jain’s index |\n|---|---:|---:|---:|\n\
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn latex_to_paste() {
+    fn a_summary_in_latex_has_a_row_for_each_contender() {
         let text = latex(&example());
         for part in [
             "\\caption{12 Mb/s \\& 1 \\% loss: mean",

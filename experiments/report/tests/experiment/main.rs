@@ -99,7 +99,7 @@ fn keep_for_a_look(results: &Results, name: &str) {
 }
 
 #[test]
-fn a_link_that_changes() {
+fn a_link_that_changes_has_a_table_of_its_phases() {
     let results = changing();
     keep_for_a_look(&results, "adapt");
     let page = page_of(&results);
@@ -223,7 +223,7 @@ fn a_file_cut_short_is_reported_on() {
 }
 
 #[test]
-fn figures_as_csv() {
+fn figures_are_written_as_csv() {
     let results =
         results(|s| ["three flows", "short flows", "sweep 6 Mb/s, 20 ms"].contains(&s.name.as_str()));
     let dir = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ fn parse(text: &str) -> Result<Plan, PlanError> {
 }
 
 #[test]
-fn ten_lines_suffice() {
+fn ten_lines_make_a_plan() {
     let plan = parse(GOOD).unwrap();
     assert_eq!((plan.name.as_str(), plan.repeats, plan.duration_ms, plan.sample_ms), ("p", 5, 10_000, 100));
     let names: Vec<&str> = plan.contenders.iter().map(|c| c.name.as_str()).collect();

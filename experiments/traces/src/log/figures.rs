@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_by_hand() {
+    fn figures_of_a_log_are_those_worked_out_by_hand() {
         // 3 opportunities and 2 departures in 10 ms; the packet of 12 ms waits 5, that of 15 ms none.
         let log = log(
             "10 # 1500\n12 + 1500\n15 + 1000\n15 - 1000 0\n17 # 1500\n17 - 1500 5\n18 d 3 4500\n20 # 1500\n",

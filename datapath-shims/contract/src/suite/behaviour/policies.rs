@@ -1,6 +1,8 @@
 //! Promises 6 and 7, of datapaths that run policies.
 
-use super::{A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promise, refused, window_is};
+use super::session::{
+    A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promise, refused, window_is,
+};
 use crate::command::{Field, Part};
 use crate::datapath::SlotStats;
 use crate::error::DatapathError;

@@ -1,7 +1,7 @@
 //! Every operation at its boundaries, with its operands as constants, registers and primitives, and with its
 //! destination among its operands.
 
-use super::{Case, CaseError, Expectation, Observable};
+use super::case::{Case, CaseError, Expectation, Observable};
 use crate::suite::executor::{Script, ScriptStep};
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
 use ccplane_program::vm::Prims;

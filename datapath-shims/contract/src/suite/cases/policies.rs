@@ -1,7 +1,7 @@
 //! Cases of histories, policies, and snapshots that are deployed to slots.
 
+use super::case::{Case, CaseError, Observable};
 use super::programs::{Draft, case};
-use super::{Case, CaseError, Observable};
 use crate::command::{Field, Part};
 use crate::suite::linear::Linear;
 use crate::suite::operation::Operation;

@@ -1,6 +1,6 @@
 //! Clauses, windows, rates, `Micros`, reports, and what the agent stages.
 
-use super::{Case, CaseError, Expectation, Observable};
+use super::case::{Case, CaseError, Expectation, Observable};
 use crate::command::Field;
 use crate::suite::executor::Script;
 use crate::suite::operation::{AckStream, Operation};

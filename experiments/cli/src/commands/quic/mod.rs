@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_short() {
+    fn sizes_are_printed_with_three_digits() {
         for (bytes, text) in
             [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB"), (1_500_000_000, "1.5 GB")]
         {
