@@ -54,7 +54,7 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     }
 }
 
-/// That takes no time, and with `--final` it comes before a use is written down.
+/// The question takes no time, and with `--final` it comes before a use is written down.
 #[test]
 fn what_kernel_flows_lack_is_said_before_anything_is_simulated() {
     let Some(home) = lab("lgasks") else { return };
