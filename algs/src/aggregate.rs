@@ -191,6 +191,10 @@ impl Algorithm for Aggregate {
         let config = AggregateConfig { weight, report_us: report_us(values) };
         Some(Arc::new(Aggregate { config, groups: Arc::clone(&self.groups) }))
     }
+
+    fn renewed(&self) -> Option<Arc<dyn Algorithm>> {
+        Some(Arc::new(Aggregate { groups: Arc::default(), ..self.clone() }))
+    }
 }
 
 // Tests
@@ -230,6 +234,20 @@ mod tests {
         assert_eq!(now, [2_000, 4_000, 6_000]);
         flows.pop();
         assert_eq!(report(&mut *flows[1], [0, 0, 0]), 8_000);
+    }
+
+    #[test]
+    fn flows_of_another_experiment_have_a_window_of_their_own() {
+        let algorithm = Aggregate::default();
+        let start = |algorithm: &dyn Algorithm| {
+            let mut control = Control::default();
+            let flow = algorithm.flow(&FlowInfo::example(1000, 12_000), &mut control);
+            (flow, window_set(&mut control))
+        };
+        let (_first, window) = start(&algorithm);
+        assert_eq!(window, 12_000);
+        assert_eq!(start(&algorithm).1, 6_000, "shared");
+        assert_eq!(start(&*algorithm.renewed().unwrap()).1, 12_000);
     }
 
     #[test]

@@ -91,6 +91,12 @@ pub trait Algorithm: Any + Send + Sync {
         None
     }
 
+    /// Makes the same algorithm without what its flows have taught it, for an experiment of its own; `None` where flows
+    /// leave nothing to those that follow.
+    fn renewed(&self) -> Option<Arc<dyn Algorithm>> {
+        None
+    }
+
     /// The policies that its programs ask. Pushed before the first flow starts; improved while flows run.
     fn policies(&self) -> Vec<PolicySource> {
         Vec::new()
@@ -250,6 +256,11 @@ pub fn configure<'a>(
     };
     let values = values.into_iter().map(check).collect::<Result<Vec<_>, _>>()?;
     Ok(algorithm.configured(&values).unwrap_or_else(|| Arc::clone(algorithm)))
+}
+
+/// The algorithms without what flows have taught them, so that experiments in one process keep apart.
+pub fn renewed(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>> {
+    algorithms.iter().map(|algorithm| algorithm.renewed().unwrap_or_else(|| Arc::clone(algorithm))).collect()
 }
 
 /// The agent's side of one flow.

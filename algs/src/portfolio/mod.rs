@@ -208,9 +208,13 @@ impl Portfolio {
             known.map_or(UNKNOWN_PRIOR, |(_, prior)| *prior)
         };
         let arm = |algorithm: Arc<dyn Algorithm>| Arm { prior: prior(algorithm.name()), algorithm };
-        let arms: Vec<Arm> = algorithms.into_iter().map(arm).collect();
+        Portfolio::knowing_nothing(algorithms.into_iter().map(arm).collect(), PortfolioConfig::default())
+    }
+
+    /// Of these arms, each as good as its prior.
+    fn knowing_nothing(arms: Vec<Arm>, config: PortfolioConfig) -> Portfolio {
         let known = arms.iter().map(|arm| (arm.algorithm.name(), arm.prior)).collect();
-        Portfolio { config: PortfolioConfig::default(), arms, shared: Arc::new(Shared::new(known)) }
+        Portfolio { config, arms, shared: Arc::new(Shared::new(known)) }
     }
 
     /// Of these algorithms; what is expected of each is its mean score in the league, where it plays there.
@@ -237,8 +241,7 @@ impl Portfolio {
                 return Err(ArmsError::Unfit { arm: name });
             }
         }
-        let known = arms.iter().map(|arm| (arm.algorithm.name(), arm.prior)).collect();
-        Ok(Portfolio { config, arms, shared: Arc::new(Shared::new(known)) })
+        Ok(Portfolio::knowing_nothing(arms, config))
     }
 }
 
@@ -278,6 +281,14 @@ impl Algorithm for Portfolio {
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
         Some(Arc::new(Portfolio { config: PortfolioConfig::of(values), ..self.clone() }))
+    }
+
+    fn renewed(&self) -> Option<Arc<dyn Algorithm>> {
+        let arm = |arm: &Arm| {
+            let renewed = arm.algorithm.renewed().unwrap_or_else(|| Arc::clone(&arm.algorithm));
+            Arm { algorithm: renewed, prior: arm.prior }
+        };
+        Some(Arc::new(Portfolio::knowing_nothing(self.arms.iter().map(arm).collect(), self.config.clone())))
     }
 }
 

@@ -129,7 +129,7 @@ impl PlayedHour {
         known.push(Arc::clone(tested));
         let names: Vec<String> = tested.arms().iter().map(|arm| arm.name().to_owned()).collect();
         let fixture = |link: FamilyLink, name: &str| Fixture { link, algorithm: name.to_owned() };
-        let play = |fixture: &Fixture| fixture.play_with(&known, traces, overrides);
+        let play = |fixture: &Fixture| fixture.play_with_knowledge(&known, traces, overrides);
         let fixtures: Vec<Fixture> =
             links.iter().flat_map(|link| names.iter().map(|name| fixture(*link, name))).collect();
         let (alone, arms) = thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, renewed};
 use ccplane_runner::experiment;
 use ccplane_runner::plan::Overrides;
 
@@ -26,11 +26,11 @@ impl Fixture {
     /// # Errors
     /// The plan is refused, or the run fails.
     pub fn play(&self, algorithms: &[Arc<dyn Algorithm>], traces: &Traces) -> Result<Cell, LeagueError> {
-        self.play_with(algorithms, traces, Overrides::default())
+        self.play_with_knowledge(&renewed(algorithms), traces, Overrides::default())
     }
 
-    /// The same plan with changes that the caller asks for.
-    pub(crate) fn play_with(
+    /// The same plan with changes that the caller asks for, where algorithms know what earlier runs' flows have taught them.
+    pub(crate) fn play_with_knowledge(
         &self,
         algorithms: &[Arc<dyn Algorithm>],
         traces: &Traces,
@@ -42,7 +42,8 @@ impl Fixture {
         };
         // As `ccplane run` of the same plan.
         let seed = experiment::seed(&plan, experiment::Slot { repeat: 0, scenario: 0, contender: 0 });
-        let measured = experiment::simulate(&plan, scenario, contender, seed, algorithms);
+        let measured =
+            experiment::simulate_with_knowledge(&plan, scenario, contender, seed, algorithms, None);
         let measured = measured.map_err(|source| LeagueError::Run {
             algorithm: self.algorithm.clone(),
             link: self.link.to_string(),

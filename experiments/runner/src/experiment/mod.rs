@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, renewed};
 use ccplane_core::Companion;
 use ccplane_emulator::netns;
 use ccplane_netsim::workload::{Arrival, Arrivals};
@@ -171,7 +171,8 @@ impl RunControl<'_> {
     }
 }
 
-/// Runs a contender of a plan once in the simulator, all by itself: other threads may run others.
+/// Runs a contender of a plan once in the simulator, all by itself: other threads may run others, and no run knows what
+/// another's flows have taught an algorithm.
 ///
 /// # Errors
 /// A number that the simulator refuses, or the contender is no simulated one.
@@ -190,6 +191,21 @@ pub fn simulate(
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_beside(
+    plan: &Plan,
+    scenario: &Scenario,
+    contender: &Contender,
+    seed: u64,
+    algorithms: &[Arc<dyn Algorithm>],
+    beside: Option<&mut dyn Companion>,
+) -> Result<RunFigures> {
+    simulate_with_knowledge(plan, scenario, contender, seed, &renewed(algorithms), beside)
+}
+
+/// The same where algorithms know what earlier runs' flows have taught them, as those of one agent do.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_with_knowledge(
     plan: &Plan,
     scenario: &Scenario,
     contender: &Contender,
@@ -432,12 +448,13 @@ impl Session<'_> {
         agents: &mut dyn Agents,
         control: &mut RunControl<'_>,
     ) -> Option<Vec<Run>> {
+        let algorithms = renewed(self.algorithms);
         let job = |((slot, _), lane): (&(Slot, u32), u16)| Job {
             plan: self.plan,
             scenario: &self.plan.scenarios[slot.scenario],
             contender: &self.plan.contenders[slot.contender],
             seed: seed(self.plan, *slot),
-            algorithms: self.algorithms,
+            algorithms: &algorithms,
             lane,
         };
         let jobs: Vec<Job<'_>> = tries.iter().zip(0..).map(job).collect();

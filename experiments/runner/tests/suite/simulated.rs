@@ -41,6 +41,12 @@ fn a_plain_link_is_filled() {
     assert!((11.0..11.6).contains(&mbit(&run("cubic", "", ""))));
 }
 
+/// Its arms change after some seconds by what the path's flows have achieved.
+#[test]
+fn portfolio_knows_nothing_of_an_earlier_run() {
+    assert!(mbit(&run("portfolio", "", "")) > 6.0);
+}
+
 #[test]
 fn a_policer_caps_the_rate_and_counts_what_it_drops() {
     let measured = run("bbr", "policer_mbit = 6\npolicer_bytes = 15000", "");
