@@ -208,13 +208,15 @@ mod tests {
     /// Flows of these weights to one destination, with a window of 12,000 bytes at the start and segments of 1000.
     fn flows(weights: &[i64]) -> (Vec<Box<dyn Flow>>, Vec<i64>) {
         let algorithm: Arc<dyn Algorithm> = Arc::new(Aggregate::default());
-        let start = |weight: &i64| {
-            let mut control = Control::default();
-            let weighted = configure(&algorithm, [("weight", *weight)]).unwrap();
-            let flow = weighted.flow(&FlowInfo::example(1000, 12_000), &mut control);
-            (flow, window_set(&mut control))
-        };
+        let start = |weight: &i64| started(&*configure(&algorithm, [("weight", *weight)]).unwrap());
         weights.iter().map(start).unzip()
+    }
+
+    /// A flow to that destination, and its window at its start.
+    fn started(algorithm: &dyn Algorithm) -> (Box<dyn Flow>, i64) {
+        let mut control = Control::default();
+        let flow = algorithm.flow(&FlowInfo::example(1000, 12_000), &mut control);
+        (flow, window_set(&mut control))
     }
 
     /// Returns the flow's window after a report of `acked`, `lost` and `timeout`.
@@ -239,15 +241,10 @@ mod tests {
     #[test]
     fn flows_of_another_experiment_have_a_window_of_their_own() {
         let algorithm = Aggregate::default();
-        let start = |algorithm: &dyn Algorithm| {
-            let mut control = Control::default();
-            let flow = algorithm.flow(&FlowInfo::example(1000, 12_000), &mut control);
-            (flow, window_set(&mut control))
-        };
-        let (_first, window) = start(&algorithm);
+        let (_first, window) = started(&algorithm);
         assert_eq!(window, 12_000);
-        assert_eq!(start(&algorithm).1, 6_000, "shared");
-        assert_eq!(start(&*algorithm.renewed().unwrap()).1, 12_000);
+        assert_eq!(started(&algorithm).1, 6_000, "shared");
+        assert_eq!(started(&*algorithm.renewed().unwrap()).1, 12_000);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::dual::Dual;
 use crate::mocc::Mocc;
 use crate::placed::algorithm_of;
 use crate::vegas::VEGAS;
-use ccplane_alg::{Algorithm, Chooser, Control, Flow, FlowInfo, Memory, Parameter, ProgramSource};
+use ccplane_alg::{Algorithm, Chooser, Control, Flow, FlowInfo, Memory, Parameter, ProgramSource, renewed};
 use chooser::PathChooser;
 use knowledge::Shared;
 use std::sync::Arc;
@@ -284,11 +284,9 @@ impl Algorithm for Portfolio {
     }
 
     fn renewed(&self) -> Option<Arc<dyn Algorithm>> {
-        let arm = |arm: &Arm| {
-            let renewed = arm.algorithm.renewed().unwrap_or_else(|| Arc::clone(&arm.algorithm));
-            Arm { algorithm: renewed, prior: arm.prior }
-        };
-        Some(Arc::new(Portfolio::knowing_nothing(self.arms.iter().map(arm).collect(), self.config.clone())))
+        let algorithms = renewed(&self.arms()).into_iter().zip(&self.arms);
+        let arms = algorithms.map(|(algorithm, arm)| Arm { algorithm, prior: arm.prior }).collect();
+        Some(Arc::new(Portfolio::knowing_nothing(arms, self.config.clone())))
     }
 }
 

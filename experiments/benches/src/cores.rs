@@ -30,8 +30,7 @@ impl OneCore {
     }
 }
 
-/// Held by each test that takes a core under SCHED_FIFO, which leaves the others' flows no time, and by each whose flows
-/// must move.
+/// Keeps tests apart: those that take a core under SCHED_FIFO leave no time to those that carry flows.
 #[cfg(test)]
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Conformance<E = Divergence> {
     /// Names of the cases that passed.
     pub passed: Vec<String>,
-    /// Those that did not, and why.
+    /// The cases that failed, each with its reason.
     pub failed: Vec<(String, E)>,
 }
 

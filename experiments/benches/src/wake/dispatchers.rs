@@ -227,7 +227,6 @@ mod tests {
 
     #[test]
     fn every_mark_is_taken_by_one_scan() {
-        let _alone = crate::cores::alone();
         let figure = event_times(10).unwrap();
         let counts: Vec<_> = figure.proof.counts().collect();
         assert_eq!(counts, [("marks that were taken", 100_000), ("scans that found an event", 100_000)]);

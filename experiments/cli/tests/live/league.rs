@@ -35,7 +35,7 @@ fn a_link_is_repeated_by_kernel_flows_and_compared() {
     for pair in live["pairs"].as_array().unwrap() {
         // Wide, since the machine is shared: that the two agree is no test's business.
         let ratio = pair["throughput"].as_f64().unwrap();
-        assert!((0.2..5.0).contains(&ratio), "{pair}");
+        assert!((0.5..2.0).contains(&ratio), "{pair}");
     }
     let names: Vec<&str> =
         live["standings"].as_array().unwrap().iter().filter_map(|both| both["algorithm"].as_str()).collect();

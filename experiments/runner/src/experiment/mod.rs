@@ -204,7 +204,7 @@ pub fn simulate_beside(
 /// The same where algorithms know what earlier runs' flows have taught them, as those of one agent do.
 ///
 /// # Errors
-/// As [`simulate`].
+/// The errors of [`simulate`].
 pub fn simulate_with_knowledge(
     plan: &Plan,
     scenario: &Scenario,

@@ -12,12 +12,12 @@ pub trait Harness {
     /// Starts a bulk flow that lasts until it is stopped.
     ///
     /// # Errors
-    /// What kept it from starting.
+    /// The flow cannot be started.
     fn start_flow(&mut self) -> Result<(), HarnessError>;
     /// Stops the flow; it sends nothing more.
     ///
     /// # Errors
-    /// What kept it from stopping.
+    /// The flow cannot be stopped.
     fn stop_flow(&mut self, flow: FlowId) -> Result<(), HarnessError>;
     /// Lets time and traffic pass, microseconds. Neither polls nor gives heartbeats.
     fn pass(&mut self, us: u64);

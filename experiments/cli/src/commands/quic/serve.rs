@@ -149,10 +149,8 @@ fn user(args: &QuicServeArgs, around: &Environment) -> Result<Option<String>, Fa
         folder: &args.folder,
         is_writable: args.writable,
         elsewhere: around.opened_at_start(&args.steering, learns(args))?,
-        needs_root: match args.follow_cores {
-            true => Some("--follow-cores"),
-            false => around.needs_root(&args.steering, learns(args)),
-        },
+        needs_root: (args.follow_cores.then_some("--follow-cores"))
+            .or_else(|| around.needs_root(&args.steering, learns(args))),
     };
     let all_may_read =
         || Folder::open(&args.folder).and_then(|folder| folder.all_may_read()).unwrap_or(false);
