@@ -72,29 +72,50 @@
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
-use crate::parameters::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
+use crate::parameters::{
+    DEFAULT_REPORT_US, MAX_MSS_BYTES, MAX_WINDOW_BYTES, REPORT_US, bounded_rate, window_of,
+};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, Report};
 use std::sync::Arc;
 
 // State
 
-/// The agent's side of a flow. Every decision is the program's, so it only remembers the last report's mode.
+/// The program counts rounds in which ACKs come at fixed times no further than this.
+const MOST_LUMPS: i64 = 9;
+
+/// The agent's side of a flow. Every decision is the program's, so it only remembers what the last report said.
 #[derive(Default)]
 struct DualFlow {
     mode: Option<i64>,
+    /// `bw`, `min_us` and `gap_us` of the last report of DELAY.
+    delay: Option<[i64; 3]>,
 }
 
 // Behaviour
 
 impl Flow for DualFlow {
-    /// Reports are for those who watch: `acked`, `lost`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`, `boost`, `hold`.
+    /// Reports are for those who watch: `acked`, `lost`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`, `boost`, `hold`;
+    /// `gap_us`, 0 unless ACKs come at fixed times.
     fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
         self.mode = report.get("mode");
+        if self.mode == Some(0) {
+            self.delay = Some(["bw", "min_us", "gap_us"].map(|name| report.get(name).unwrap_or(0)));
+        }
     }
 
     fn rivals(&self) -> Option<bool> {
         // COMPETE and CHECK.
         self.mode.map(|mode| mode == 1 || mode == 3)
+    }
+
+    /// Where the way back gathers ACKs the largest rate is a multiple of the mean one, which a hand-over has.
+    fn kept(&self) -> Vec<(&'static str, i64)> {
+        let Some([bw, min_us, gap]) = self.delay else { return Vec::new() };
+        let window = i128::from(bw) * i128::from(min_us + gap) / 1_000_000;
+        let window = i64::try_from(window).unwrap_or(i64::MAX).clamp(1, MAX_WINDOW_BYTES as i64);
+        let rates = [("bw_is", bw), ("bw_was", bw), ("top", bw)];
+        let gaps = [("gap", gap), ("gap_was", gap), ("lumps", if gap > 0 { MOST_LUMPS } else { 0 })];
+        rates.into_iter().chain(gaps).chain([("Cwnd", window)]).collect()
     }
 
     fn state(&self) -> Option<&'static str> {
@@ -427,7 +448,7 @@ mod tests {
 
     #[test]
     fn its_state_is_told_in_words() {
-        let told = |mode| DualFlow { mode }.state();
+        let told = |mode| DualFlow { mode, ..DualFlow::default() }.state();
         assert_eq!(told(None), None);
         let words: Vec<&str> = (0..=5).filter_map(|mode| told(Some(mode))).collect();
         assert_eq!(words[..2], ["short queue", "competes"]);

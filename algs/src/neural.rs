@@ -85,6 +85,10 @@ impl Flow for JudgedFlow {
         self.dual.rivals()
     }
 
+    fn kept(&self) -> Vec<(&'static str, i64)> {
+        self.dual.kept()
+    }
+
     fn state(&self) -> Option<&'static str> {
         self.dual.state()
     }

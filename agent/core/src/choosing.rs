@@ -4,7 +4,7 @@ use crate::action::DatapathId;
 use crate::attached::Attached;
 use crate::catalog::{Catalog, Entry};
 use crate::core::Core;
-use crate::flow::{FlowState, NativeReason, RunningAlgorithm};
+use crate::flow::{FlowState, KeptFields, NativeReason, RunningAlgorithm};
 use crate::panics::catch;
 use crate::start::start;
 use ccplane_alg::{Algorithm, Chooser, PathSample, Switch};
@@ -96,12 +96,20 @@ impl Core {
         };
         state.acted = None;
         state.info.mss_bytes = stats.transport.mss_bytes;
-        state.info.init_cwnd_bytes = switch.from.window_bytes(stats.transport.mss_bytes);
-        state.info.min_rtt_us = Some(switch.from.min_rtt_us);
-        match start(arm, arm.algorithm.clone(), attached, stats.flow, state, Some(&switch.from)) {
+        if let Some(from) = &switch.from {
+            state.info.init_cwnd_bytes = from.window_bytes(stats.transport.mss_bytes);
+            state.info.min_rtt_us = Some(from.min_rtt_us);
+        }
+        match start(arm, arm.algorithm.clone(), attached, stats.flow, state, switch.from.as_ref()) {
             Ok(after) => {
                 state.counters.switches += 1;
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(after)) {
+                    let now_us = stats.sampled_at_us;
+                    state.kept.retain(|kept| kept.arm != before.name && kept.is_recent(now_us));
+                    let fields = before.code.kept();
+                    if !fields.is_empty() {
+                        state.kept.push(KeptFields { arm: before.name, at_us: now_us, fields });
+                    }
                     self.end(before);
                 }
             }

@@ -41,6 +41,24 @@ pub enum NativeReason {
     Hosted(HostReason),
 }
 
+/// The fields with which an arm goes on where it has the flow again soon.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KeptFields {
+    pub arm: &'static str,
+    /// When the arm was left, microseconds.
+    pub at_us: u64,
+    pub fields: Vec<(&'static str, i64)>,
+}
+
+/// For so long an arm that was left may go on with what it has kept, microseconds.
+const KEPT_US: u64 = 20_000_000;
+
+impl KeptFields {
+    pub fn is_recent(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.at_us) < KEPT_US
+    }
+}
+
 /// Events counted for one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FlowCounters {
@@ -126,6 +144,8 @@ pub(crate) struct FlowState {
     pub restarted_for: u32,
     /// The chooser decides which arm the flow runs; an algorithm without arms has none.
     pub chooser: Option<Box<dyn Chooser>>,
+    /// What arms that the flow was handed over from have kept.
+    pub kept: Vec<KeptFields>,
 }
 
 pub(crate) struct LastReport {

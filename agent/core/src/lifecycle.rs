@@ -47,6 +47,7 @@ impl Core {
             acted: None,
             restarted_for: 0,
             chooser: None,
+            kept: Vec::new(),
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
         let name = match rule {

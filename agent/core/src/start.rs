@@ -26,7 +26,15 @@ pub(crate) fn start(
     }
     let mut control = Control::default();
     let make = || match from {
-        Some(from) => algorithm.resume(&state.info, from, &mut control),
+        Some(from) => {
+            let code = algorithm.resume(&state.info, from, &mut control);
+            if let Some(kept) =
+                state.kept.iter().find(|kept| kept.arm == entry.name && kept.is_recent(from.at_us))
+            {
+                control.update(&kept.fields);
+            }
+            code
+        }
         None => algorithm.flow(&state.info, &mut control),
     };
     let code = catch(make).map_err(NativeReason::Panicked)?;

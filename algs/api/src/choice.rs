@@ -57,8 +57,8 @@ impl Handover {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
     pub arm: &'static str,
-    /// The measurements that the arm starts from.
-    pub from: Handover,
+    /// The measurements that the arm starts from; `None`: it starts as on a new flow.
+    pub from: Option<Handover>,
 }
 
 /// The measured worth of one arm on one path.

@@ -282,6 +282,12 @@ pub trait Flow: Send {
         None
     }
 
+    /// Fields with their values with which the program goes on where it steers the flow again soon after another one did: what it
+    /// has learned of the path and no [`Handover`] says.
+    fn kept(&self) -> Vec<(&'static str, i64)> {
+        Vec::new()
+    }
+
     /// The flow's present state in two or three words for people; `None` where the algorithm does not tell.
     fn state(&self) -> Option<&'static str> {
         None

@@ -59,6 +59,10 @@ impl Flow for Pinned {
         self.flow.rivals()
     }
 
+    fn kept(&self) -> Vec<(&'static str, i64)> {
+        self.flow.kept()
+    }
+
     fn state(&self) -> Option<&'static str> {
         self.flow.state()
     }

@@ -51,17 +51,20 @@ impl PathChooser {
     }
 
     /// Switches to `arm`. It goes on where it was left a moment ago, if that was at a higher rate and with less of
-    /// a queue.
+    /// a queue. In place of an arm that has done nothing yet it starts as on a new flow.
     fn switch(&mut self, arm: &'static str, now: &PathSample) -> Switch {
+        let replaced = std::mem::replace(&mut self.arm, arm);
+        if self.recent.len() < 2 {
+            return Switch { arm, from: None };
+        }
         let mut from = self.handover(now);
-        self.left.insert(self.arm, from);
+        self.left.insert(replaced, from);
         let own = self.left.get(arm).filter(|own| now.at_us.saturating_sub(own.at_us) < RECENT_US);
         if let Some(own) = own {
             from.rate_bytes_per_s = from.rate_bytes_per_s.max(own.rate_bytes_per_s);
             from.srtt_us = from.srtt_us.min(own.srtt_us);
         }
-        self.arm = arm;
-        Switch { arm, from }
+        Switch { arm, from: Some(from) }
     }
 
     fn remember(&mut self, now: &PathSample) {

@@ -140,7 +140,7 @@ mod tests {
     const ARMS: [&str; 3] = ["dual", "copa", "cubic"];
 
     fn expected() -> Expected {
-        Expected { priors: vec![0.9, 0.7, 0.5], fair: Some(2), teller: Some(0) }
+        Expected { priors: vec![0.9, 0.7, 0.5], teller: Some(0) }
     }
 
     fn learned() -> Vec<(Prefix, Known)> {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn arms_are_found_by_name_and_strange_ones_left_out() {
         let other = ["copa", "vegas"];
-        let expected = Expected { priors: vec![0.7, 0.6], fair: None, teller: None };
+        let expected = Expected { priors: vec![0.7, 0.6], teller: None };
         let read = read(&content(), &other, &expected).unwrap();
         let record = &read[0].1.records[0];
         assert_eq!((record.best, record.intervals.clone()), (0, vec![2, 0]));

@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Destinations that are remembered; those that had no flow for longest make way.
 pub(super) const MAX_PREFIXES: usize = 2048;
-/// The arm that is fair to rivals, where a portfolio has it.
-const FAIR: &str = "cubic";
-/// The arms that can tell of rivals; a portfolio asks the first of these that it has.
+/// The arms that can tell of rivals, and are fair to them; a portfolio asks the first of these that it has.
 const TELLERS: [&str; 2] = ["neural", "dual"];
 
 /// The paths of one portfolio.
@@ -37,9 +35,9 @@ pub(super) struct Paths {
 impl Shared {
     pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
         let place = |of: &str| arms.iter().position(|(name, _)| algorithm_of(name) == of);
-        let (fair, teller) = (place(FAIR), TELLERS.iter().find_map(|name| place(name)));
+        let teller = TELLERS.iter().find_map(|name| place(name));
         let (arms, priors) = arms.into_iter().unzip();
-        let expected = Arc::new(Expected { priors, fair, teller });
+        let expected = Arc::new(Expected { priors, teller });
         let paths =
             Paths { arms, expected, live: BTreeMap::new(), resting: BTreeMap::new(), uses: 0, version: 0 };
         Shared { paths: Mutex::new(paths), keys: AtomicU64::new(0) }

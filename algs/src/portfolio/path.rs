@@ -74,9 +74,7 @@ impl Known {
 pub(super) struct Expected {
     /// Of each, 0 to 1.
     pub priors: Vec<f64>,
-    /// The arm that is fair to rivals, where there is one.
-    pub fair: Option<usize>,
-    /// The arm that can tell whether there are rivals, where there is one.
+    /// The arm that can tell whether there are rivals and is fair to them, where there is one.
     pub teller: Option<usize>,
 }
 
@@ -86,7 +84,7 @@ impl Expected {
         let largest = self.priors.iter().copied().fold(0.0, f64::max);
         let first = self.priors.iter().position(|p| *p == largest).unwrap_or(0);
         let of = |best| Record::new(self.priors.len(), best);
-        let records = [of(first)?, of(self.fair.unwrap_or(first))?];
+        let records = [of(first)?, of(self.teller.unwrap_or(first))?];
         Some(Known { records, condition: Condition::Alone, min_rtt_us: 0, lost_s: 0.0, ran_s: 0.0 })
     }
 }
@@ -332,7 +330,7 @@ impl PortfolioPath {
 
     /// An interval of the arm in use has ended.
     fn held(&mut self, measured: Measured, config: &PortfolioConfig) {
-        if self.expected.fair == Some(self.arm) {
+        if self.expected.teller == Some(self.arm) {
             self.fair_bytes_per_s = Some(measured.bytes_per_s);
         }
         if self.rivals_changed(&measured) {
@@ -350,7 +348,10 @@ impl PortfolioPath {
         }
         let due =
             self.known.condition == Condition::Shared && self.now_us - self.probed_us > PROBE_INTERVAL_US;
-        if let Some(teller) = self.expected.teller.filter(|_| due || (self.jumped && jump < -JUMP))
+        if let Some(teller) = self
+            .expected
+            .teller
+            .filter(|teller| *teller != self.arm && (due || (self.jumped && jump < -JUMP)))
             && self.flows.len() == 1
             && self.available().contains(&teller)
         {
@@ -384,7 +385,7 @@ impl PortfolioPath {
     /// Returns whether rivals have come or gone, and changes the arm with them. Flows of the same path take each other for
     /// rivals, so that only a single flow is believed.
     fn rivals_changed(&mut self, measured: &Measured) -> bool {
-        let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.fair, self.flows.len()) else {
+        let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.teller, self.flows.len()) else {
             return false;
         };
         let condition = if rivals { Condition::Shared } else { Condition::Alone };
@@ -440,7 +441,7 @@ mod tests {
 
     /// The longest time for which a candidate keeps the path that carries this part of what the arm in use does, microseconds.
     fn longest_trial_us(percent: u64) -> u64 {
-        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], fair: None, teller: None });
+        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], teller: None });
         let mut path = PortfolioPath::new(expected.known().unwrap(), Arc::clone(&expected));
         path.join(KEY, vec![0, 1]);
         let transport = TransportStats {

@@ -40,7 +40,7 @@ impl Chooser for OnceChooser {
         let rate_bytes_per_s = bytes * S / (sample.at_us - first.at_us);
         let TransportStats { srtt_us, min_rtt_us, .. } = sample.transport;
         let at_us = sample.at_us;
-        Some(Switch { arm, from: Handover { at_us, rate_bytes_per_s, srtt_us, min_rtt_us } })
+        Some(Switch { arm, from: Some(Handover { at_us, rate_bytes_per_s, srtt_us, min_rtt_us }) })
     }
 
     fn choice(&self) -> Choice {

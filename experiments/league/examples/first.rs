@@ -2,15 +2,12 @@
 //! arm or read the handshake's round trip. It is compared in hindsight with the best single arm and the best arm for
 //! each round trip. Training links only: `first [LINKS_OF_EACH_FAMILY]`.
 
-use ccplane_alg::Algorithm;
-use ccplane_algs::Portfolio;
 use ccplane_bandit::Exp4;
-use ccplane_league::{Cell, Family, FamilyLink, Fixture, LeagueError, Set, Traces, play};
+use ccplane_league::{AGAINST, Cell, Family, FamilyLink, Fixture, LeagueError, Set, Traces, play};
 use ccplane_learn::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The first link; no training and no hour plays it.
 const FIRST_LINK: u32 = 4000;
@@ -28,8 +25,7 @@ struct PathScores {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let of_each: u32 = std::env::args().nth(1).map_or(Ok(8), |text| text.parse())?;
-    let arms: Vec<Arc<dyn Algorithm>> = Portfolio::default().arms().to_vec();
-    let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
+    let names = AGAINST;
     let mut links = Vec::new();
     for family in Family::ALL.iter().copied().filter(|family| *family != Family::Recorded) {
         for number in 0..of_each {

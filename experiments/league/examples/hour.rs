@@ -1,4 +1,4 @@
-//! Plays hours of changing links with the portfolio and with each of its arms:
+//! Plays hours of changing links with the portfolio, with each of its arms and with others that it is held against:
 //! `hour [training|validation] [HOURS] [SEGMENTS] [SECONDS] [ARM,ARM,...]`.
 
 use ccplane_alg::Algorithm;
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let played = PlayedHour::play(&config, &portfolio, &Traces::default(), cores)?;
         println!("hour {hour}");
         for segment in &played.segments {
-            let arms: Vec<String> =
-                segment.arms.iter().map(|c| format!("{} {:.2}", c.algorithm, segment.reward(c))).collect();
+            let single: Vec<String> =
+                segment.single.iter().map(|c| format!("{} {:.2}", c.algorithm, segment.reward(c))).collect();
             let known: Vec<String> = segment
                 .known
                 .iter()
@@ -40,14 +40,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 "  {:<28} {:.2} of the best, {:.2} of cubic; {}; ends with {arm}, knows {}",
                 segment.tested.link,
                 segment.of_best(),
-                segment.of_cubic().unwrap_or(f64::NAN).min(99.0),
-                arms.join(", "),
+                segment.of_cubic().min(99.0),
+                single.join(", "),
                 known.join(" ")
             );
-            below += usize::from(segment.of_cubic().is_some_and(|of| of < 0.9));
+            below += usize::from(segment.of_cubic() < 0.9);
         }
-        let (of_single, single) = played.of_best_single();
-        println!("  {of_single:.3} of the best single arm, {single}");
+        let (of_single, best) = played.of_best_single();
+        println!("  {of_single:.3} of the best single algorithm, {best}");
         whole.extend(played.segments);
     }
     let count = whole.len().max(1) as f64;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = PlayedHour { segments: whole };
     let (of_single, single) = all.of_best_single();
     println!(
-        "{of_single:.3} of the best single arm ({single}) over all; {mean:.3} of each segment's best arm on average, at least 0.9 in {:.0} % of segments; {below} below 0.9 of cubic",
+        "{of_single:.3} of the best single algorithm ({single}) over all; {mean:.3} of each segment's best one on average, at least 0.9 in {:.0} % of segments; {below} below 0.9 of cubic",
         100.0 * good / count
     );
     Ok(())

@@ -30,6 +30,7 @@ pub struct Told {
     pub on_flow: OnFlow,
     pub on_report: OnReport,
     pub on_close: fn(),
+    pub kept: Vec<(&'static str, i64)>,
     pub policies: Vec<PolicySource>,
     pub log: Arc<Mutex<Vec<String>>>,
 }
@@ -47,6 +48,7 @@ impl Told {
             }),
             on_report: Arc::new(|_, _| {}),
             on_close: || {},
+            kept: Vec::new(),
             policies: Vec::new(),
             log: Arc::default(),
         }
@@ -56,6 +58,7 @@ impl Told {
 struct ToldFlow {
     on_report: OnReport,
     on_close: fn(),
+    kept: Vec<(&'static str, i64)>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -72,7 +75,7 @@ impl Algorithm for Told {
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         (self.on_flow)(info, control);
         let (on_report, log) = (self.on_report.clone(), self.log.clone());
-        Box::new(ToldFlow { on_report, on_close: self.on_close, log })
+        Box::new(ToldFlow { on_report, on_close: self.on_close, kept: self.kept.clone(), log })
     }
 }
 
@@ -84,6 +87,9 @@ impl Flow for ToldFlow {
     }
     fn on_lost_reports(&mut self, count: u32) {
         self.log.lock().unwrap().push(format!("{count} lost"));
+    }
+    fn kept(&self) -> Vec<(&'static str, i64)> {
+        self.kept.clone()
     }
     fn on_close(&mut self) {
         self.log.lock().unwrap().push("close".to_owned());

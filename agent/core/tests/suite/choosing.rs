@@ -14,6 +14,8 @@ struct Script {
     log: Vec<String>,
     next: Option<&'static str>,
     panics: bool,
+    /// The next switch hands nothing over.
+    afresh: bool,
 }
 
 struct Choosing {
@@ -32,11 +34,12 @@ impl Chooser for ToldChooser {
         let mut script = self.0.lock().unwrap();
         script.log.push(format!("{} acked at {}", sample.transport.bytes_acked, sample.at_us));
         let panics = script.panics;
-        let arm = script.next.take();
+        let (arm, afresh) = (script.next.take(), script.afresh);
         drop(script);
         assert!(!panics, "told to");
-        let from = Handover { at_us: 0, rate_bytes_per_s: 1_000_000, srtt_us: 50_000, min_rtt_us: 40_000 };
-        arm.map(|arm| Switch { arm, from })
+        let at_us = sample.at_us;
+        let from = Handover { at_us, rate_bytes_per_s: 1_000_000, srtt_us: 50_000, min_rtt_us: 40_000 };
+        arm.map(|arm| Switch { arm, from: (!afresh).then_some(from) })
     }
     fn on_close(&mut self) {
         self.0.lock().unwrap().log.push("close".to_owned());
@@ -70,7 +73,8 @@ fn told(name: &'static str) -> Arc<dyn Algorithm> {
 
 fn core() -> (Core, Arc<Mutex<Script>>) {
     let script = Arc::<Mutex<Script>>::default();
-    let choosing = Choosing { arms: vec![told("a"), told("b")], script: script.clone() };
+    let keeping = Told { kept: vec![("Cwnd", 123_000)], ..Told::new("a") };
+    let choosing = Choosing { arms: vec![Arc::new(keeping), told("b")], script: script.clone() };
     let catalog = Catalog::new(vec![Arc::new(choosing)], 10).unwrap();
     (Core::new(catalog, Rules::all("choosing"), Config::default()).unwrap(), script)
 }
@@ -133,6 +137,36 @@ fn a_switch_sets_the_other_arms_program_from_the_flows_own_window() {
     let view = core.flow(DP, FlowId(1)).unwrap();
     assert_eq!((view.arm(), view.counters().switches), (Some("b"), 1));
     assert_eq!((view.counters().stale_reports, view.counters().reports), (1, 1));
+}
+
+/// After a moment with another arm, not after a minute.
+#[test]
+fn an_arm_that_has_the_flow_again_soon_goes_on_with_what_it_kept() {
+    for (away_us, kept) in [(1_000_000, true), (60_000_000, false)] {
+        let (mut core, mut fake, script) = started();
+        for (arm, at_us) in [("b", 1_000_000), ("a", 1_000_000 + away_us)] {
+            fake.take_calls();
+            script.lock().unwrap().next = Some(arm);
+            core.sample(DP, &[stats(at_us)], at_us);
+            drive(&mut core, DP, &mut fake, at_us);
+        }
+        let calls = fake.take_calls();
+        let own = "update 1 [(Cwnd, 123000)]".to_owned();
+        assert!(calls[0].starts_with("set 1 10 "), "{calls:?}");
+        assert_eq!(calls.last() == Some(&own), kept, "{away_us} us: {calls:?}");
+    }
+}
+
+/// Without a hand-over the arm starts as on a new flow: nothing but its program is set.
+#[test]
+fn an_arm_may_start_as_on_a_new_flow() {
+    let (mut core, mut fake, script) = started();
+    fake.take_calls();
+    *script.lock().unwrap() = Script { next: Some("b"), afresh: true, ..Script::default() };
+    core.sample(DP, &[stats(7)], 200_000);
+    drive(&mut core, DP, &mut fake, 250_000);
+    let calls = fake.take_calls();
+    assert!(calls.len() == 1 && calls[0].starts_with("set 1 12 "), "{calls:?}");
 }
 
 /// An arm that the datapath refuses is not among those to choose from; where none is left, the flow is native.
