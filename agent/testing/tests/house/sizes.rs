@@ -67,6 +67,20 @@ fn files_and_functions_are_short() {
 }
 
 #[test]
+fn files_in_c_are_short() {
+    let (mut files, mut too_long) = (0, Vec::new());
+    crate::sources::each_of(&["c", "h"], "", &[], |path, source| {
+        let lines = source.lines().count();
+        files += 1;
+        if lines > MAX_FILE_LINES {
+            too_long.push(format!("{} has {lines} lines", path.display()));
+        }
+    });
+    assert!(files > 10, "{files} files were found");
+    assert_eq!(too_long, [""; 0]);
+}
+
+#[test]
 fn the_template_is_short() {
     assert!(TEMPLATE.lines().count() <= MAX_TEMPLATE_LINES, "{} lines", TEMPLATE.lines().count());
 }
