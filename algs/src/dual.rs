@@ -108,7 +108,7 @@ impl Flow for DualFlow {
         self.mode.map(|mode| mode == 1 || mode == 3)
     }
 
-    /// Where the way back gathers ACKs the largest rate is a multiple of the mean one, which a hand-over has.
+    /// The largest rate is a multiple of the mean one, which a hand-over has, where the way back gathers ACKs.
     fn kept(&self) -> Vec<(&'static str, i64)> {
         let Some([bw, min_us, gap]) = self.delay else { return Vec::new() };
         let window = i128::from(bw) * i128::from(min_us + gap) / 1_000_000;

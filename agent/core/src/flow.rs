@@ -144,7 +144,7 @@ pub(crate) struct FlowState {
     pub restarted_for: u32,
     /// The chooser decides which arm the flow runs; an algorithm without arms has none.
     pub chooser: Option<Box<dyn Chooser>>,
-    /// What arms that the flow was handed over from have kept.
+    /// The fields that arms kept when the flow was handed over from them.
     pub kept: Vec<KeptFields>,
 }
 

@@ -282,8 +282,8 @@ pub trait Flow: Send {
         None
     }
 
-    /// Fields with their values with which the program goes on where it steers the flow again soon after another one did: what it
-    /// has learned of the path and no [`Handover`] says.
+    /// Returns fields with which the program goes on if it steers the flow again soon. They hold what it has learned of the path
+    /// and no [`Handover`] says.
     fn kept(&self) -> Vec<(&'static str, i64)> {
         Vec::new()
     }

@@ -13,8 +13,8 @@
 //! - **Rivals**: where the arm in use says that others fill the queue ([`Flow::rivals`](ccplane_alg::Flow::rivals)), the path has that arm, which
 //!   is fair to them. Where another one is better beside them, the one that can tell looks every so often whether they have gone.
 //! - **Hand-over**: an arm starts with the rate, the window and the smallest RTT of the one before it
-//!   ([`Algorithm::resume`]), and soon after a trial with what it kept ([`Flow::kept`](ccplane_alg::Flow::kept)), so that nothing
-//!   starts from nothing.
+//!   ([`Algorithm::resume`]), so that nothing starts from nothing. Soon after a trial it goes on with what it kept
+//!   ([`Flow::kept`](ccplane_alg::Flow::kept)).
 //!
 //! The agent decides it, from the samples that datapaths take of their flows anyway; the datapath's work is that of the arm.
 
