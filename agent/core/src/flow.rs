@@ -5,7 +5,7 @@ use crate::catalog::{CommandError, Compiled};
 use crate::host::HostReason;
 use crate::panics::catch;
 use crate::rules::FALLBACK;
-use ccplane_alg::{Algorithm, Choice, Chooser, Flow};
+use ccplane_alg::{Algorithm, Choice, Chooser, Flow, RESUMES_WITHIN_US};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub enum NativeReason {
     Hosted(HostReason),
 }
 
-/// The fields with which an arm goes on where it has the flow again soon.
+/// The fields with which an arm goes on where it has the flow again within [`RESUMES_WITHIN_US`].
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct KeptFields {
     pub arm: &'static str,
@@ -50,12 +50,9 @@ pub(crate) struct KeptFields {
     pub fields: Vec<(&'static str, i64)>,
 }
 
-/// For so long an arm that was left may go on with what it has kept, microseconds.
-const KEPT_US: u64 = 20_000_000;
-
 impl KeptFields {
     pub fn is_recent(&self, now_us: u64) -> bool {
-        now_us.saturating_sub(self.at_us) < KEPT_US
+        now_us.saturating_sub(self.at_us) < RESUMES_WITHIN_US
     }
 }
 

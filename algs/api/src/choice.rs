@@ -21,6 +21,9 @@ impl PathSample {
     }
 }
 
+/// An arm that has a flow again within this time of being left goes on where it was, microseconds.
+pub const RESUMES_WITHIN_US: u64 = 20_000_000;
+
 /// The measurements that a program takes over from the one before it, so that it starts at the flow's own speed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Handover {

@@ -11,8 +11,8 @@ mod fold;
 mod rows;
 
 pub use choice::{
-    ArmEvidence, Choice, Chooser, Handover, MAX_MEMORY_BYTES, Memory, MemoryError, PathSample, Standing,
-    Switch,
+    ArmEvidence, Choice, Chooser, Handover, MAX_MEMORY_BYTES, Memory, MemoryError, PathSample,
+    RESUMES_WITHIN_US, Standing, Switch,
 };
 pub use fold::{FoldAlgorithm, ResumedValue, Start, StartValue};
 pub use rows::RowBuilder;
@@ -282,8 +282,8 @@ pub trait Flow: Send {
         None
     }
 
-    /// Returns fields with which the program goes on if it steers the flow again soon. They hold what it has learned of the path
-    /// and no [`Handover`] says.
+    /// Returns fields with which the program goes on if it steers the flow again within [`RESUMES_WITHIN_US`]. They hold what it
+    /// has learned of the path and no [`Handover`] says.
     fn kept(&self) -> Vec<(&'static str, i64)> {
         Vec::new()
     }

@@ -4,7 +4,7 @@ use super::PortfolioConfig;
 use super::knowledge::Shared;
 use super::meter::Key;
 use super::prefix::Prefix;
-use ccplane_alg::{Choice, Chooser, FlowInfo, Handover, PathSample, Switch};
+use ccplane_alg::{Choice, Chooser, FlowInfo, Handover, PathSample, RESUMES_WITHIN_US, Switch};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -15,8 +15,6 @@ const MAX_SAMPLES: usize = 64;
 
 /// Least that an arm starts with: segments per round trip.
 const LEAST_SEGMENTS: u64 = 4;
-/// For so long an arm that was left may go on at its own rate, microseconds.
-const RECENT_US: u64 = 20_000_000;
 
 pub(super) struct PathChooser {
     shared: Arc<Shared>,
@@ -59,7 +57,7 @@ impl PathChooser {
         }
         let mut from = self.handover(now);
         self.left.insert(replaced, from);
-        let own = self.left.get(arm).filter(|own| now.at_us.saturating_sub(own.at_us) < RECENT_US);
+        let own = self.left.get(arm).filter(|own| now.at_us.saturating_sub(own.at_us) < RESUMES_WITHIN_US);
         if let Some(own) = own {
             from.rate_bytes_per_s = from.rate_bytes_per_s.max(own.rate_bytes_per_s);
             from.srtt_us = from.srtt_us.min(own.srtt_us);
