@@ -100,17 +100,21 @@ impl Core {
             state.info.init_cwnd_bytes = from.window_bytes(stats.transport.mss_bytes);
             state.info.min_rtt_us = Some(from.min_rtt_us);
         }
+        let now_us = stats.sampled_at_us;
+        state.kept.retain(|kept| kept.is_recent(now_us));
         match start(arm, arm.algorithm.clone(), attached, stats.flow, state, switch.from.as_ref()) {
             Ok(after) => {
                 state.counters.switches += 1;
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(after)) {
-                    let now_us = stats.sampled_at_us;
-                    state.kept.retain(|kept| kept.arm != before.name && kept.is_recent(now_us));
-                    let fields = before.code.kept();
+                    state.kept.retain(|kept| kept.arm != before.name);
+                    let asked = catch(|| before.code.kept());
+                    let broken = asked.is_err();
+                    let fields = asked.unwrap_or_default();
                     if !fields.is_empty() {
                         state.kept.push(KeptFields { arm: before.name, at_us: now_us, fields });
                     }
-                    self.end(before);
+                    self.counters.panics += u64::from(broken);
+                    self.end(before, broken);
                 }
             }
             Err(reason) => {
@@ -130,7 +134,7 @@ impl Core {
         match choose(&self.catalog, chooser, attached, flow, state) {
             Ok(after) => {
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(after)) {
-                    self.end(before);
+                    self.end(before, false);
                 }
                 true
             }

@@ -141,7 +141,7 @@ pub(crate) struct FlowState {
     pub restarted_for: u32,
     /// The chooser decides which arm the flow runs; an algorithm without arms has none.
     pub chooser: Option<Box<dyn Chooser>>,
-    /// The fields that arms kept when the flow was handed over from them.
+    /// The fields that arms kept when the flow was handed over from them, at most one entry for each arm.
     pub kept: Vec<KeptFields>,
 }
 

@@ -179,7 +179,7 @@ impl Core {
         match start(entry, algorithm, attached, stats.flow, state, None) {
             Ok(again) => {
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(again)) {
-                    self.end(before);
+                    self.end(before, false);
                 }
             }
             Err(reason) => {

@@ -98,15 +98,18 @@ impl Core {
         sums.flows_closed += 1;
         sums.flows += state.counters;
         if let Ok(steered) = state.steered {
-            self.end(steered);
+            self.end(steered, false);
         }
     }
 
-    /// Lets the algorithm's code see the end of its flow, and drops it.
-    pub(crate) fn end(&mut self, steered: RunningAlgorithm) {
+    /// Lets the algorithm's code see the end of its flow, and drops it. `broken`: after a panic its state may be anything, and nothing
+    /// of it is called but its drop.
+    pub(crate) fn end(&mut self, steered: RunningAlgorithm, broken: bool) {
         let RunningAlgorithm { mut code, .. } = steered;
         let ended = catch(move || {
-            code.on_close();
+            if !broken {
+                code.on_close();
+            }
             drop(code);
         });
         self.counters.panics += u64::from(ended.is_err());
@@ -129,11 +132,8 @@ impl Core {
         if let Some(chooser) = chooser {
             self.end_chooser(chooser, broken);
         }
-        match steered {
-            // After a panic its state may be anything: nothing more of it is called, but for its drop.
-            Ok(steered) if broken => self.counters.panics += u64::from(catch(move || drop(steered)).is_err()),
-            Ok(steered) => self.end(steered),
-            Err(_) => {}
+        if let Ok(steered) = steered {
+            self.end(steered, broken);
         }
     }
 }

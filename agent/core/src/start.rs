@@ -28,9 +28,7 @@ pub(crate) fn start(
     let make = || match from {
         Some(from) => {
             let code = algorithm.resume(&state.info, from, &mut control);
-            if let Some(kept) =
-                state.kept.iter().find(|kept| kept.arm == entry.name && kept.is_recent(from.at_us))
-            {
+            if let Some(kept) = state.kept.iter().find(|kept| kept.arm == entry.name) {
                 control.update(&kept.fields);
             }
             code

@@ -21,6 +21,7 @@ pub const PROGRAM: &str = "
 (when true (:= scratch Ack.bytes_acked) (:= Report.acked (+ Report.acked scratch)) (report))";
 
 type OnFlow = Arc<dyn Fn(&FlowInfo, &mut Control) + Send + Sync>;
+type Kept = fn() -> Vec<(&'static str, i64)>;
 type OnReport = Arc<dyn Fn(&Report<'_>, &mut Control) + Send + Sync>;
 
 /// An algorithm that does as it is told.
@@ -30,7 +31,7 @@ pub struct Told {
     pub on_flow: OnFlow,
     pub on_report: OnReport,
     pub on_close: fn(),
-    pub kept: Vec<(&'static str, i64)>,
+    pub kept: Kept,
     pub policies: Vec<PolicySource>,
     pub log: Arc<Mutex<Vec<String>>>,
 }
@@ -48,7 +49,7 @@ impl Told {
             }),
             on_report: Arc::new(|_, _| {}),
             on_close: || {},
-            kept: Vec::new(),
+            kept: Vec::new,
             policies: Vec::new(),
             log: Arc::default(),
         }
@@ -58,7 +59,7 @@ impl Told {
 struct ToldFlow {
     on_report: OnReport,
     on_close: fn(),
-    kept: Vec<(&'static str, i64)>,
+    kept: Kept,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -75,7 +76,7 @@ impl Algorithm for Told {
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         (self.on_flow)(info, control);
         let (on_report, log) = (self.on_report.clone(), self.log.clone());
-        Box::new(ToldFlow { on_report, on_close: self.on_close, kept: self.kept.clone(), log })
+        Box::new(ToldFlow { on_report, on_close: self.on_close, kept: self.kept, log })
     }
 }
 
@@ -89,7 +90,7 @@ impl Flow for ToldFlow {
         self.log.lock().unwrap().push(format!("{count} lost"));
     }
     fn kept(&self) -> Vec<(&'static str, i64)> {
-        self.kept.clone()
+        (self.kept)()
     }
     fn on_close(&mut self) {
         self.log.lock().unwrap().push("close".to_owned());

@@ -37,8 +37,7 @@ impl Chooser for ToldChooser {
         let (arm, afresh) = (script.next.take(), script.afresh);
         drop(script);
         assert!(!panics, "told to");
-        let at_us = sample.at_us;
-        let from = Handover { at_us, rate_bytes_per_s: 1_000_000, srtt_us: 50_000, min_rtt_us: 40_000 };
+        let from = Handover { at_us: 0, rate_bytes_per_s: 1_000_000, srtt_us: 50_000, min_rtt_us: 40_000 };
         arm.map(|arm| Switch { arm, from: (!afresh).then_some(from) })
     }
     fn on_close(&mut self) {
@@ -71,10 +70,13 @@ fn told(name: &'static str) -> Arc<dyn Algorithm> {
     Arc::new(Told::new(name))
 }
 
-fn core() -> (Core, Arc<Mutex<Script>>) {
+fn keeping() -> Told {
+    Told { kept: || vec![("Cwnd", 123_000)], ..Told::new("a") }
+}
+
+fn core(first: Told) -> (Core, Arc<Mutex<Script>>) {
     let script = Arc::<Mutex<Script>>::default();
-    let keeping = Told { kept: vec![("Cwnd", 123_000)], ..Told::new("a") };
-    let choosing = Choosing { arms: vec![Arc::new(keeping), told("b")], script: script.clone() };
+    let choosing = Choosing { arms: vec![Arc::new(first), told("b")], script: script.clone() };
     let catalog = Catalog::new(vec![Arc::new(choosing)], 10).unwrap();
     (Core::new(catalog, Rules::all("choosing"), Config::default()).unwrap(), script)
 }
@@ -98,7 +100,11 @@ fn stats(acked: u64) -> FlowStats {
 
 /// A flow with its first arm, and the calls for that.
 fn started() -> (Core, Fake, Arc<Mutex<Script>>) {
-    let (mut core, script) = core();
+    started_with(keeping())
+}
+
+fn started_with(first: Told) -> (Core, Fake, Arc<Mutex<Script>>) {
+    let (mut core, script) = core(first);
     let mut fake = Fake::default();
     core.attach(DP, fake.capabilities(), 0).unwrap();
     fake.events.push(created(1));
@@ -139,7 +145,7 @@ fn a_switch_sets_the_other_arms_program_from_the_flows_own_window() {
     assert_eq!((view.counters().stale_reports, view.counters().reports), (1, 1));
 }
 
-/// After a moment with another arm, not after a minute.
+/// After a moment with another arm, not after a minute, whatever the chooser says of the time.
 #[test]
 fn an_arm_that_has_the_flow_again_soon_goes_on_with_what_it_kept() {
     for (away_us, kept) in [(1_000_000, true), (60_000_000, false)] {
@@ -157,6 +163,21 @@ fn an_arm_that_has_the_flow_again_soon_goes_on_with_what_it_kept() {
     }
 }
 
+/// The flow runs the other arm all the same, and nothing more of the one that is left is called.
+#[test]
+fn an_arm_that_panics_when_asked_what_it_keeps_ends_without_it() {
+    let first = Told { kept: || panic!("told to"), on_close: || panic!("at the end"), ..Told::new("a") };
+    let (mut core, mut fake, script) = started_with(first);
+    fake.take_calls();
+    script.lock().unwrap().next = Some("b");
+    core.sample(DP, &[stats(7)], 200_000);
+    drive(&mut core, DP, &mut fake, 250_000);
+    let calls = fake.take_calls();
+    assert!(calls.len() == 2 && calls[0].starts_with("set 1 12 "), "{calls:?}");
+    assert_eq!(core.flow(DP, FlowId(1)).unwrap().arm(), Some("b"));
+    assert_eq!(core.counters().panics, 1);
+}
+
 /// Without a hand-over the arm starts as on a new flow: nothing but its program is set.
 #[test]
 fn an_arm_may_start_as_on_a_new_flow() {
@@ -172,7 +193,7 @@ fn an_arm_may_start_as_on_a_new_flow() {
 /// An arm that the datapath refuses is not among those to choose from; where none is left, the flow is native.
 #[test]
 fn refused_arms_are_chosen_around() {
-    let (mut core, script) = core();
+    let (mut core, script) = core(keeping());
     let mut fake =
         Fake { refuse_install: Some((11, DatapathError::ProgramsFull { limit: 1 })), ..Fake::default() };
     core.attach(DP, fake.capabilities(), 0).unwrap();
