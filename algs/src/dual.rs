@@ -72,9 +72,7 @@
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
-use crate::parameters::{
-    DEFAULT_REPORT_US, MAX_MSS_BYTES, MAX_WINDOW_BYTES, REPORT_US, bounded_rate, window_of,
-};
+use crate::parameters::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, Report};
 use std::sync::Arc;
 
@@ -82,12 +80,14 @@ use std::sync::Arc;
 
 /// The program counts rounds in which ACKs come at fixed times no further than this.
 const MOST_LUMPS: i64 = 9;
+/// The program's smallest round trip before it has seen one, microseconds.
+const NO_RTT_US: i64 = 50_000_000;
 
 /// The agent's side of a flow. Every decision is the program's, so it only remembers what the last report said.
 #[derive(Default)]
 struct DualFlow {
     mode: Option<i64>,
-    /// `bw`, `min_us` and `gap_us` of the last report of DELAY.
+    /// `bw`, `min_us` and `gap_us` of the last report of DELAY with a round trip.
     delay: Option<[i64; 3]>,
 }
 
@@ -98,7 +98,7 @@ impl Flow for DualFlow {
     /// `gap_us`, 0 unless ACKs come at fixed times.
     fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
         self.mode = report.get("mode");
-        if self.mode == Some(0) {
+        if self.mode == Some(0) && report.get("min_us").is_some_and(|min_us| min_us < NO_RTT_US) {
             self.delay = Some(["bw", "min_us", "gap_us"].map(|name| report.get(name).unwrap_or(0)));
         }
     }
@@ -111,8 +111,8 @@ impl Flow for DualFlow {
     /// The largest rate is a multiple of the mean one, which a hand-over has, where the way back gathers ACKs.
     fn kept(&self) -> Vec<(&'static str, i64)> {
         let Some([bw, min_us, gap]) = self.delay else { return Vec::new() };
-        let window = i128::from(bw) * i128::from(min_us + gap) / 1_000_000;
-        let window = i64::try_from(window).unwrap_or(i64::MAX).clamp(1, MAX_WINDOW_BYTES as i64);
+        let window = i128::from(bw) * (i128::from(min_us) + i128::from(gap)) / 1_000_000;
+        let window = window_of(u64::try_from(window.max(0)).unwrap_or(u64::MAX));
         let rates = [("bw_is", bw), ("bw_was", bw), ("top", bw)];
         let gaps = [("gap", gap), ("gap_was", gap), ("lumps", if gap > 0 { MOST_LUMPS } else { 0 })];
         rates.into_iter().chain(gaps).chain([("Cwnd", window)]).collect()
@@ -206,9 +206,11 @@ impl Algorithm for Dual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, Extremes, MSS, rated_acks};
+    use crate::neural::{Neural, NeuralInAgent};
+    use crate::testing::{Ack, Bench, Extremes, MSS, rated_acks, reported};
     use ccplane_alg::configure;
-    use ccplane_program::ir::Prim;
+    use ccplane_program::compile;
+    use ccplane_program::ir::{Prim, RegKind};
     use proptest::prelude::*;
 
     const BASE_US: i64 = 40_000;
@@ -436,7 +438,7 @@ mod tests {
         };
         // Two packets take 75 ms at the rate that the gap leaves.
         let fixed = gaps([150_000; 2], false);
-        assert!(fixed.0 > 4 && fixed.1 > 120_000 && fixed.2 == DELAY, "{fixed:?}");
+        assert!((5..=MOST_LUMPS).contains(&fixed.0) && fixed.1 > 120_000 && fixed.2 == DELAY, "{fixed:?}");
         let varying = gaps([100_000, 200_000], false);
         assert!(varying.0 <= 4 && varying.2 == DELAY, "{varying:?}");
         let beside_others = gaps([150_000; 2], true);
@@ -444,6 +446,35 @@ mod tests {
             beside_others.0 <= 4 && beside_others.1 <= 75_000 && beside_others.2 != DELAY,
             "{beside_others:?}"
         );
+    }
+
+    /// With a field that its program lacks, the whole update would be refused.
+    #[test]
+    fn it_keeps_registers_of_its_own_program_and_none_before_it_has_seen_a_round_trip() {
+        let in_agent = NeuralInAgent::shipped().unwrap();
+        for algorithm in [&Dual::default() as &dyn Algorithm, &Neural::default(), &in_agent] {
+            let source = algorithm.programs().remove(0);
+            let program = compile(source.source).unwrap();
+            let names = reported(&program);
+            let mut control = Control::default();
+            let mut flow = algorithm.flow(&FlowInfo::example(MSS as u32, 14_480), &mut control);
+            for (min_us, keeps) in [(NO_RTT_US, false), (BASE_US, true)] {
+                let value = |name: &String| match name.as_str() {
+                    "mode" => DELAY,
+                    "min_us" => min_us,
+                    _ => 1000,
+                };
+                let values: Vec<i64> = names.iter().map(value).collect();
+                let report = Report { program: source.name, names: &names, values: &values, truth: None };
+                flow.on_report(1, &report, &mut control);
+                assert_eq!(!flow.kept().is_empty(), keeps, "{} {min_us}", source.name);
+            }
+            for (name, _) in flow.kept() {
+                let kind = program.reg(name).map(|reg| program.regs()[usize::from(reg)].kind);
+                assert!(name == "Cwnd" || kind == Some(RegKind::Control), "{}: {name}", source.name);
+            }
+        }
+        assert_eq!(Bench::new(&Dual::default(), MSS as u32, 10 * MSS).reg("Report.min_us"), NO_RTT_US);
     }
 
     #[test]
