@@ -107,3 +107,69 @@ impl Drop for PathChooser {
         self.shared.paths().leave(self.prefix, self.key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::super::path::Expected;
+    use super::*;
+    use ccplane_alg::Memory;
+    use ccplane_contract::TransportStats;
+
+    const ARMS: [&str; 2] = ["dual", "copa"];
+    const KNOWN_RTT_US: u32 = 40_000;
+    const SAMPLE_US: u64 = 100_000;
+
+    /// A flow to where the second arm was the best one, on a path of [`KNOWN_RTT_US`]; the first one is expected to be the best.
+    fn chooser() -> PathChooser {
+        let priors = [0.9, 0.5];
+        let info = FlowInfo::example(1448, 14_480);
+        let mut known = Expected { priors: priors.to_vec(), teller: None }.known().unwrap();
+        known.records[0].best = 1;
+        known.min_rtt_us = KNOWN_RTT_US;
+        let prefix = Prefix::of(info.remote.ip());
+        let shared = Arc::new(Shared::new(ARMS.into_iter().zip(priors).collect()));
+        shared.import(&file::write(&ARMS, std::iter::once((&prefix, &known)))).unwrap();
+        let mut chooser = PathChooser::new(shared, &info, PortfolioConfig::default());
+        assert_eq!(chooser.first(&ARMS), "copa");
+        chooser
+    }
+
+    fn sample(at_us: u64, rtt_us: u32, bytes_acked: u64) -> PathSample {
+        let transport = TransportStats {
+            unacked: 100,
+            srtt_us: rtt_us,
+            min_rtt_us: rtt_us,
+            bytes_acked,
+            ..TransportStats::new(1448, 100)
+        };
+        PathSample { at_us, transport, steered: true, ..PathSample::default() }
+    }
+
+    #[test]
+    fn on_another_path_than_was_known_the_arm_starts_as_on_a_new_flow() {
+        let afresh = Some(Switch { arm: "dual", from: None });
+        for (rtt_us, expected) in [(KNOWN_RTT_US, None), (2 * KNOWN_RTT_US, afresh)] {
+            assert_eq!(chooser().on_sample(&sample(SAMPLE_US, rtt_us, 14_480)), expected, "{rtt_us} us");
+        }
+    }
+
+    #[test]
+    fn an_arm_has_its_own_rate_again_soon_and_not_later() {
+        const OWN_BYTES_PER_S: u64 = 10_000_000;
+        let own_bytes = OWN_BYTES_PER_S * SAMPLE_US / 1_000_000;
+        for (away_us, has) in [(RESUMES_WITHIN_US - 1, true), (RESUMES_WITHIN_US, false)] {
+            let mut chooser = chooser();
+            let mut to = |arm, at_us, from_bytes, to_bytes| {
+                let now = sample(at_us, KNOWN_RTT_US, to_bytes);
+                chooser.remember(&sample(at_us - SAMPLE_US, KNOWN_RTT_US, from_bytes));
+                chooser.remember(&now);
+                chooser.switch(arm, &now).from.unwrap().rate_bytes_per_s
+            };
+            assert_eq!(to("dual", SAMPLE_US, 0, own_bytes), OWN_BYTES_PER_S);
+            // Next to nothing arrived since.
+            let again = to("copa", SAMPLE_US + away_us, own_bytes, own_bytes + 1448);
+            assert_eq!(again == OWN_BYTES_PER_S, has, "{again} after {away_us} us");
+        }
+    }
+}

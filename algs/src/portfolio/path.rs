@@ -439,18 +439,23 @@ mod tests {
     const KEY: Key = 1;
     const SAMPLE_US: u64 = 100_000;
 
-    /// The longest time for which a candidate keeps the path that carries this part of what the arm in use does, microseconds.
-    fn longest_trial_us(percent: u64) -> u64 {
-        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], teller: None });
-        let mut path = PortfolioPath::new(expected.known().unwrap(), Arc::clone(&expected));
-        path.join(KEY, vec![0, 1]);
+    /// A sample of a flow that has all of its window in flight.
+    fn full() -> PathSample {
         let transport = TransportStats {
             unacked: 100,
             srtt_us: 40_000,
             min_rtt_us: 40_000,
             ..TransportStats::new(1448, 100)
         };
-        let mut before = PathSample { transport, steered: true, ..PathSample::default() };
+        PathSample { transport, steered: true, ..PathSample::default() }
+    }
+
+    /// The longest time for which a candidate keeps the path that carries this part of what the arm in use does, microseconds.
+    fn longest_trial_us(percent: u64) -> u64 {
+        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], teller: None });
+        let mut path = PortfolioPath::new(expected.known().unwrap(), Arc::clone(&expected));
+        path.join(KEY, vec![0, 1]);
+        let mut before = full();
         let (mut longest_us, mut since_us) = (0, 0);
         for _ in 0..300 {
             let mut now = before;
@@ -469,5 +474,24 @@ mod tests {
     fn a_candidate_that_is_worth_less_than_half_is_left_after_a_second() {
         assert!((1..=1_200_000).contains(&longest_trial_us(50)), "{} us", longest_trial_us(50));
         assert!(longest_trial_us(90) >= 2_000_000, "{} us", longest_trial_us(90));
+    }
+
+    /// The arm that is expected to be the best cannot tell; on its trial the other one finds them.
+    #[test]
+    fn beside_rivals_the_path_has_the_arm_that_tells_of_them() {
+        let expected = Arc::new(Expected { priors: vec![0.9, 0.5], teller: Some(1) });
+        let mut path = PortfolioPath::new(expected.known().unwrap(), Arc::clone(&expected));
+        path.join(KEY, vec![0, 1]);
+        assert_eq!((path.known.condition, path.known.record().best), (Condition::Alone, 0));
+        let mut before = full();
+        for _ in 0..300 {
+            let mut now = before;
+            now.at_us += SAMPLE_US;
+            now.transport.bytes_acked += 300_000;
+            now.rivals = (path.arm == 1).then_some(true);
+            path.feed(KEY, Some(&before), &now, &PortfolioConfig::default());
+            before = now;
+        }
+        assert_eq!((path.known.condition, path.known.record().best), (Condition::Shared, 1));
     }
 }
