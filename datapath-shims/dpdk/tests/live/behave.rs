@@ -81,7 +81,7 @@ fn keeps_the_contract() {
     let knows = |address: &str, end| vec![(address.parse().unwrap(), mac(end).parse().unwrap())];
     let (a, b) = (knows(CLIENT, &cable.b), knows(SERVER, &cable.a));
     // Each case has ports of its own: what the kernel hands over late of the case before is not counted.
-    let mut ports = UDP_PORT..;
+    let mut ports = UDP_PORT..=u16::MAX;
     let result = behave(&mut || {
         let mut wire = |end: &Namespace, address, neighbours: &Vec<_>| {
             let port = ports.next().ok_or("no port is left")?;
