@@ -3,7 +3,7 @@
 //! each round trip. Training links only: `first [LINKS_OF_EACH_FAMILY]`.
 
 use ccplane_bandit::Exp4;
-use ccplane_league::{AGAINST, Cell, Family, FamilyLink, Fixture, LeagueError, Set, Traces, play};
+use ccplane_league::{Cell, Family, FamilyLink, Fixture, HELD_AGAINST, LeagueError, Set, Traces, play};
 use ccplane_learn::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -25,7 +25,7 @@ struct PathScores {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let of_each: u32 = std::env::args().nth(1).map_or(Ok(8), |text| text.parse())?;
-    let names = AGAINST;
+    let names = HELD_AGAINST;
     let mut links = Vec::new();
     for family in Family::ALL.iter().copied().filter(|family| *family != Family::Recorded) {
         for number in 0..of_each {

@@ -23,7 +23,7 @@ use crate::traces::Traces;
 /// The algorithm that the tested one may not be worse than.
 const SAFE: &str = "cubic";
 /// Algorithms that the tested one is held against, beside its own arms.
-pub const AGAINST: [&str; 6] = ["dual", "copa", "bbr", "mocc", "vegas", SAFE];
+pub const HELD_AGAINST: [&str; 6] = ["dual", "copa", "bbr", "mocc", "vegas", SAFE];
 
 /// The configuration of an hour.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ impl PlayedHour {
         known.retain(|a| a.name() != tested.name());
         known.push(Arc::clone(tested));
         let mut names: Vec<String> = tested.arms().iter().map(|arm| arm.name().to_owned()).collect();
-        for name in AGAINST {
+        for name in HELD_AGAINST {
             if !names.iter().any(|arm| arm == name) {
                 names.push(name.to_owned());
             }
@@ -174,7 +174,7 @@ mod tests {
 
     /// Minutes on links that training has, by three arms: what the whole hour is to show (examples/hour.rs), smaller.
     #[test]
-    fn choosing_beats_the_best_single_arm_nearly_and_is_never_far_below_cubic() {
+    fn choosing_nearly_beats_the_best_single_algorithm_and_is_never_far_below_cubic() {
         let config = HourConfig {
             families: vec![Family::Steady, Family::Deep, Family::Steps],
             segments: 4,

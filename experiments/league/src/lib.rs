@@ -30,7 +30,7 @@ pub use cell::{Cell, Goal};
 pub use draw::Draw;
 pub use error::LeagueError;
 pub use family::{Family, with_rivals};
-pub use hour::{AGAINST, HourConfig, PlayedHour, Segment};
+pub use hour::{HELD_AGAINST, HourConfig, PlayedHour, Segment};
 pub use judging::{CheckpointError, Count, Judged, JudgingConfig, JudgingError, Keeping, judging};
 pub use link::{FamilyLink, MAX_LINKS};
 pub use play::{Fixture, on_cores_until, play};
