@@ -1,5 +1,6 @@
 //! Files that an earlier build of this agent wrote (`tests/earlier`, whose README says how): each of them is used.
 
+use crate::control::StandingRecord;
 use crate::learning::{open_kept, resume_all};
 use crate::memory::{Memories, standings};
 use crate::owned::Folder;
@@ -47,20 +48,31 @@ fn flows_begin_with_what_it_learned_and_no_file_of_that_is_left_behind() {
     assert_eq!(begins.snapshot.hash().to_string(), active);
 }
 
-#[test]
-fn what_it_measured_of_destinations_is_known() {
+/// What a portfolio knows of the one destination in the memory that the earlier build wrote.
+fn standing_of(portfolio: Portfolio) -> StandingRecord {
     let state = tempfile::tempdir().unwrap();
     copied("state", state.path());
-    // The arms of that version.
+    let portfolio: [Arc<dyn Algorithm>; 1] = [Arc::new(portfolio)];
+    Memories::open(Folder::open(state.path()).unwrap(), &portfolio, Duration::ZERO).unwrap();
+    let mut known = standings(&portfolio);
+    assert_eq!(known.len(), 1, "{known:?}");
+    let standing = known.remove(0);
+    assert_eq!(standing.prefix, "127.0.0.0/24");
+    standing
+}
+
+/// A portfolio of that version's arms has what was measured. Today's knows the destination, and lacks the arm that it had.
+#[test]
+fn what_it_measured_of_destinations_is_known() {
     let arms = ccplane_algs::all()
         .into_iter()
         .filter(|a| ["dual", "copa", "bbr", "mocc", "vegas", "cubic"].contains(&a.name()));
-    let portfolio: [Arc<dyn Algorithm>; 1] = [Arc::new(Portfolio::among(arms.collect()).unwrap())];
-    Memories::open(Folder::open(state.path()).unwrap(), &portfolio, Duration::ZERO).unwrap();
-    let known = standings(&portfolio);
-    let [standing] = known.as_slice() else { panic!("{known:?}") };
-    assert_eq!(standing.prefix, "127.0.0.0/24");
-    assert!(standing.evidence.iter().any(|arm| arm.intervals > 0), "{standing:?}");
+    let then = standing_of(Portfolio::among(arms.collect()).unwrap());
+    assert_eq!(then.arm, "cubic");
+    assert!(then.evidence.iter().any(|arm| arm.intervals > 0), "{then:?}");
+    let today = standing_of(Portfolio::default());
+    assert_eq!(today.arm, "dual");
+    assert!(today.evidence.iter().all(|arm| arm.intervals == 0), "{today:?}");
 }
 
 #[test]
