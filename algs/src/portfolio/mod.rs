@@ -10,11 +10,12 @@
 //!   compared with the mean of the two, so that a link that changes meanwhile tells for neither side. A candidate that is worth
 //!   less than half is left after a second. The next candidate is that of the largest upper confidence bound.
 //! - **Cost**: what trials lose is added up and may be a small share of the time; a path whose level jumps is explored anew.
-//! - **Rivals**: where the arm in use says that others fill the queue ([`Flow::rivals`](ccplane_alg::Flow::rivals)), the path has that arm, which
-//!   is fair to them. Where another one is better beside them, the one that can tell looks every so often whether they have gone.
+//! - **Rivals**: where the arm in use says that others fill the queue ([`Flow::rivals`](ccplane_alg::Flow::rivals)), the path has the arm
+//!   that can tell: `neural` before `dual`. Both are fair to rivals. Where another one is better beside them, the one that can tell
+//!   looks every so often whether they have gone.
 //! - **Hand-over**: an arm starts with the rate, the window and the smallest RTT of the one before it
 //!   ([`Algorithm::resume`]), so that nothing starts from nothing. Soon after a trial it goes on with what it kept
-//!   ([`Flow::kept`](ccplane_alg::Flow::kept)).
+//!   ([`Flow::kept`](ccplane_alg::Flow::kept)). In place of an arm that has done nothing yet it starts as on a new flow.
 //!
 //! The agent decides it, from the samples that datapaths take of their flows anyway; the datapath's work is that of the arm.
 
@@ -183,8 +184,8 @@ pub struct Portfolio {
 }
 
 impl Default for Portfolio {
-    /// Of the arms that were worth most in hours of training links: each further one costs trials, and starves rivals that
-    /// nobody tells of where that pays.
+    /// Dual and Copa. In hours of training links no further arm earned more beside them: each costs trials, and starves
+    /// rivals that nobody tells of where that pays.
     fn default() -> Self {
         Portfolio::of(vec![Arc::new(Dual::default()), Arc::new(COPA)])
     }
