@@ -152,7 +152,8 @@ fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     let known = Known { algorithms, kernel: None, traces: &traces, cellular: None };
     let listed = |plan: &shipped::Shipped| {
         let loaded = shipped::load(plan.name, &known, Overrides::default()).map_err(Failure::input)?;
-        let seconds = loaded.runs() * loaded.duration_ms / 1000;
+        let at_once = if loaded.at_once { loaded.contenders.len().max(1) as u64 } else { 1 };
+        let seconds = loaded.runs() / at_once * loaded.duration_ms / 1000;
         Ok(Listed { name: plan.name, title: loaded.title.clone(), runs: loaded.runs(), seconds })
     };
     let mut plans = shipped::PLANS.iter().map(listed).collect::<Result<Vec<_>, Failure>>()?;

@@ -74,7 +74,7 @@ fn without_links(text: &str) -> String {
 
 /// The constants of a source file that bound something, as a table.
 fn limits(paths: &[&str]) -> String {
-    let mut out = String::from("| | | at most |\n|---|---|---|\n");
+    let mut out = String::from("| | at most |\n|---|---|\n");
     for path in paths {
         let text = source(path);
         let mut about = String::new();
