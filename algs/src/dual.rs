@@ -73,7 +73,7 @@
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
 use crate::parameters::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, RESUMES_WITHIN_US, Report};
 use std::sync::Arc;
 
 // State
@@ -89,6 +89,8 @@ struct DualFlow {
     mode: Option<i64>,
     /// `bw`, `min_us` and `gap_us` of the last report of DELAY with a round trip.
     delay: Option<[i64; 3]>,
+    /// When that report was made, microseconds.
+    delay_at_us: u64,
 }
 
 // Behaviour
@@ -96,10 +98,14 @@ struct DualFlow {
 impl Flow for DualFlow {
     /// Reports are for those who watch: `acked`, `lost`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`, `boost`, `hold`;
     /// `gap_us`, 0 unless ACKs come at fixed times.
-    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
+    fn on_report(&mut self, now_us: u64, report: &Report<'_>, _control: &mut Control) {
         self.mode = report.get("mode");
         if self.mode == Some(0) && report.get("min_us").is_some_and(|min_us| min_us < NO_RTT_US) {
             self.delay = Some(["bw", "min_us", "gap_us"].map(|name| report.get(name).unwrap_or(0)));
+            self.delay_at_us = now_us;
+        } else if now_us.saturating_sub(self.delay_at_us) >= RESUMES_WITHIN_US {
+            // Rivals that have been there for so long have left nothing of it.
+            self.delay = None;
         }
     }
 
@@ -475,6 +481,20 @@ mod tests {
             }
         }
         assert_eq!(Bench::new(&Dual::default(), MSS as u32, 10 * MSS).reg("Report.min_us"), NO_RTT_US);
+    }
+
+    #[test]
+    fn after_long_competition_it_keeps_nothing_from_before() {
+        let names = ["mode", "min_us", "bw", "gap_us"].map(str::to_owned);
+        for (competes_us, keeps) in [(RESUMES_WITHIN_US - 1, true), (RESUMES_WITHIN_US, false)] {
+            let mut flow = DualFlow::default();
+            for (at_us, mode) in [(1, DELAY), (1 + competes_us, COMPETE)] {
+                let values = [mode, BASE_US, 1_000_000, 0];
+                let report = Report { program: "dual", names: &names, values: &values, truth: None };
+                flow.on_report(at_us, &report, &mut Control::default());
+            }
+            assert_eq!(!flow.kept().is_empty(), keeps, "{competes_us} us");
+        }
     }
 
     #[test]
