@@ -48,7 +48,7 @@ fn flows_begin_with_what_it_learned_and_no_file_of_that_is_left_behind() {
     assert_eq!(begins.snapshot.hash().to_string(), active);
 }
 
-/// What a portfolio knows of the one destination in the memory that the earlier build wrote.
+/// The portfolio's knowledge of the one destination in the memory that the earlier build wrote.
 fn standing_of(portfolio: Portfolio) -> StandingRecord {
     let state = tempfile::tempdir().unwrap();
     copied("state", state.path());
