@@ -6,7 +6,8 @@
 //! cannot be foreseen is slept through.
 //!
 //! The budget is kept by an account, whatever the gaps do: polled time is taken from it, and without credit nothing is
-//! polled. It pays for what a thread that only sleeps would not have spent, so a gap shorter than a sleep's own cost is free.
+//! polled. It pays for what a thread that only sleeps would not have spent, so a gap shorter than a sleep's own cost is free,
+//! and a timer, which ends the sleep before a window, is not.
 //!
 //! A window is left for another one that would meet an eighth of all events more, or as many for an eighth less. It is
 //! also left where it costs an eighth more than the budget; and not before it was kept for a time: 50 ms, half as much
@@ -17,6 +18,7 @@
 //! polling by that estimate was in vain, the gap is at least twice what was polled. The estimate is not raised again
 //! for a while.
 
+use crate::cost::SleepCosts;
 use crate::gaps::Gaps;
 use crate::plan::{Chart, Sleeps, Window};
 use crate::step::WaitStep;
@@ -40,6 +42,8 @@ const SETTLED_DWELLS: u64 = 4;
 const BETTER_BY: u64 = 8;
 /// Processor time of a sleep until it is measured, nanoseconds.
 const SLEEP_COST_NS: u64 = 3_000;
+/// The processor time by which a sleep that ends by itself exceeds it until that is measured, nanoseconds.
+const TIMER_COST_NS: u64 = 3_000;
 /// The lateness with which a sleep is taken to end until that is measured, nanoseconds.
 const SLEEP_LATE_NS: u64 = 60_000;
 /// The longest delay of a sleep's end that says something about sleeps, nanoseconds.
@@ -97,6 +101,8 @@ pub(crate) struct Auto {
     changes: u64,
     lateness: Lateness,
     sleep_cost_ns: u64,
+    /// The processor time by which a sleep that ends by itself exceeds one that is ended, nanoseconds.
+    timer_cost_ns: u64,
     /// From an event to the end of the sleep that it ends, nanoseconds.
     wake_ns: u64,
     /// The estimate of wake-ups is not raised before this time.
@@ -122,6 +128,7 @@ impl Auto {
             changes: 0,
             lateness: Lateness { mean_ns: SLEEP_LATE_NS, deviation_ns: 0 },
             sleep_cost_ns: SLEEP_COST_NS,
+            timer_cost_ns: TIMER_COST_NS,
             wake_ns: SLEEP_LATE_NS,
             distrust_until_ns: now_ns,
             credit: 0,
@@ -142,13 +149,19 @@ impl Auto {
         self.changes
     }
 
-    pub(crate) fn set_sleep_cost(&mut self, ns: u64) {
-        self.sleep_cost_ns = ns;
+    pub(crate) fn set_sleep_costs(&mut self, costs: SleepCosts) {
+        self.sleep_cost_ns = costs.woken_ns;
+        self.timer_cost_ns = costs.timed_ns.saturating_sub(costs.woken_ns);
     }
 
     fn sleeps(&self) -> Sleeps {
         let Lateness { mean_ns, deviation_ns } = self.lateness;
-        Sleeps { cost_ns: self.sleep_cost_ns, early_ns: mean_ns + 2 * deviation_ns, late_ns: mean_ns }
+        Sleeps {
+            cost_ns: self.sleep_cost_ns,
+            timer_ns: self.timer_cost_ns,
+            early_ns: mean_ns + 2 * deviation_ns,
+            late_ns: mean_ns,
+        }
     }
 
     /// Pays in the share of the time since the last call.
@@ -267,19 +280,23 @@ impl Auto {
             // A whole core is there for it.
             return WaitStep::Poll { until_ns: u64::MAX };
         }
-        let Sleeps { cost_ns, early_ns, .. } = self.sleeps();
+        let Sleeps { cost_ns, timer_ns, early_ns, .. } = self.sleeps();
         let Window { from_ns, until_ns } = self.window;
         if self.window.is_empty() || elapsed_ns >= until_ns {
             return self.sleep_after_window(cost_ns);
         }
         let begins_ns = from_ns.saturating_sub(early_ns);
+        let paid_ns = u64::try_from(self.credit).unwrap_or(0) / PERCENT;
         if elapsed_ns + cost_ns < begins_ns {
+            if paid_ns < timer_ns {
+                return self.sleep_after_window(cost_ns);
+            }
+            self.spend(timer_ns);
             return WaitStep::Sleep { until_ns: Some(event_ns + begins_ns) };
         }
         // A poll as long as a sleep's own cost is free where it finds something.
         let is_free = from_ns == 0 && elapsed_ns < cost_ns && self.credit >= 0;
         let free_until_ns = if is_free { event_ns + cost_ns } else { now_ns };
-        let paid_ns = u64::try_from(self.credit).unwrap_or(0) / PERCENT;
         // What is left of a spent account would be polled in vain.
         let paid_ns = if paid_ns < cost_ns { 0 } else { paid_ns };
         let poll_until_ns = (now_ns + paid_ns).max(free_until_ns).min(event_ns + until_ns);

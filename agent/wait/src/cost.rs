@@ -1,20 +1,38 @@
 //! The processor time of sleeps on this machine.
 
+use crate::futex::Futex;
 use crate::waiter::{Mode, Waiter};
-use nix::poll::ppoll;
-use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 /// Sleeps that are measured: enough for a mean, in some milliseconds.
 const SLEEPS: u32 = 32;
 /// Sleeps before them, after which code and kernel are warm.
 const WARM: u32 = 4;
+/// The length of a measured sleep that ends by itself.
+const TIMED: Duration = Duration::from_micros(50);
+/// The time for which a thread is left asleep before it is woken.
+const ASLEEP_FOR: Duration = Duration::from_micros(20);
 /// The shortest and the longest time of a sleep that is believed, nanoseconds.
-const BELIEVED_NS: (u64, u64) = (300, 30_000);
+const BELIEVED_NS: (u64, u64) = (300, 100_000);
 /// The delay with which the kernel may end a sleep of this thread, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1_000;
+/// Values of the word on which the measured thread sleeps.
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// The processor time of one sleep and its end, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SleepCosts {
+    /// Another thread ends the sleep.
+    pub woken_ns: u64,
+    /// The sleep ends by itself: a timer is set and interrupts, which is dear in a virtual machine.
+    pub timed_ns: u64,
+}
 
 /// The processor time that the calling thread has used.
 ///
@@ -24,32 +42,65 @@ pub fn thread_time() -> io::Result<Duration> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?))
 }
 
-/// Measures the processor time of one sleep that ends by itself, nanoseconds.
-///
-/// # Errors
-/// The error of a system call.
-pub fn measure_sleep() -> io::Result<u64> {
-    let sleep = || ppoll(&mut [], Some(TimeSpec::from_duration(Duration::from_nanos(1))), None);
-    for _ in 0..WARM {
-        sleep()?;
-    }
-    let before = thread_time()?;
-    for _ in 0..SLEEPS {
-        sleep()?;
-    }
-    let took = thread_time()?.saturating_sub(before) / SLEEPS;
+/// Returns the processor time of one sleep, the mean of some, nanoseconds.
+fn mean(mut sleep: impl FnMut()) -> io::Result<u64> {
+    (0..WARM).for_each(|_| sleep());
+    let before = thread_time();
+    (0..SLEEPS).for_each(|_| sleep());
+    let took = thread_time()?.saturating_sub(before?) / SLEEPS;
     let (least, most) = BELIEVED_NS;
     Ok(u64::try_from(took.as_nanos()).unwrap_or(most).clamp(least, most))
 }
 
-/// Prepares the calling thread to wait so: where its mode depends on it, sleeps end on time, and their cost is known.
+/// Wakes the thread that sleeps on `word`, each time that it does.
+fn wake_each(word: &Futex) {
+    for _ in 0..WARM + SLEEPS {
+        while word.value().load(Ordering::Acquire) != ASLEEP {
+            thread::yield_now();
+        }
+        word.wait(ASLEEP, Some(ASLEEP_FOR));
+        word.value().store(AWAKE, Ordering::Release);
+        word.wake(1);
+    }
+}
+
+/// Measures the processor time of sleeps, by a second thread that ends some of them.
+///
+/// # Errors
+/// The error of a system call.
+pub fn measure_sleeps() -> io::Result<SleepCosts> {
+    let word = Futex::new(AWAKE);
+    let timed_ns = mean(|| word.wait(AWAKE, Some(TIMED)))?;
+    let woken_ns = thread::scope(|scope| {
+        thread::Builder::new().name("ccp-measure".to_owned()).spawn_scoped(scope, || wake_each(&word))?;
+        // Nothing ends this early: the other thread waits for each of these sleeps.
+        mean(|| {
+            word.value().store(ASLEEP, Ordering::Release);
+            while word.value().load(Ordering::Acquire) == ASLEEP {
+                word.wait(ASLEEP, None);
+            }
+        })
+    })?;
+    Ok(SleepCosts { woken_ns, timed_ns: timed_ns.max(woken_ns) })
+}
+
+/// Prepares the calling thread to wait so: where its mode depends on it, sleeps end on time, and their costs are known. They are
+/// measured once in a process.
 ///
 /// # Errors
 /// The error of a system call; the waiter works then with what sleeps usually take.
 pub fn prepare(waiter: &mut Waiter) -> io::Result<()> {
+    static MEASURED: OnceLock<SleepCosts> = OnceLock::new();
     if waiter.wake().mode() == Mode::Auto {
         sleep_exactly()?;
-        waiter.set_sleep_cost(measure_sleep()?);
+        let costs = match MEASURED.get() {
+            Some(costs) => *costs,
+            None => *MEASURED.get_or_init({
+                let costs = measure_sleeps()?;
+                move || costs
+            }),
+        };
+        waiter.set_sleep_costs(costs);
     }
     Ok(())
 }

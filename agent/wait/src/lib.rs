@@ -35,7 +35,7 @@ mod waiter;
 mod watch;
 
 pub use auto::DWELL_NS;
-pub use cost::{measure_sleep, prepare, sleep_exactly, thread_time};
+pub use cost::{SleepCosts, measure_sleeps, prepare, sleep_exactly, thread_time};
 pub use dispatch::{Class, DispatchError, Dispatched, Dispatcher, FIFO_PRIORITY, begin};
 pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
 pub use parker::Parker;

@@ -31,6 +31,8 @@ impl Window {
 pub(crate) struct Sleeps {
     /// Processor time of one sleep and its end, nanoseconds.
     pub(crate) cost_ns: u64,
+    /// The processor time by which a sleep that ends by itself exceeds that, nanoseconds.
+    pub(crate) timer_ns: u64,
     /// The time by which a sleep is ended before its window so that it is seldom late, nanoseconds.
     pub(crate) early_ns: u64,
     /// The mean lateness of a sleep's end, nanoseconds.
@@ -46,12 +48,14 @@ pub(crate) struct Worth {
     met_cost: u128,
     /// The same for those that come after the window.
     missed_cost: u128,
+    /// The same for the timer before the window, in every gap.
+    timer_cost: u128,
 }
 
 impl Worth {
     /// Processor time beyond that of a thread that only sleeps, times weights.
     pub(crate) fn cost(&self) -> u128 {
-        self.met_cost + self.missed_cost
+        self.met_cost + self.missed_cost + self.timer_cost
     }
 
     fn is_better_than(&self, other: &Worth) -> bool {
@@ -119,15 +123,16 @@ impl Chart {
         if window.from_ns == 0 {
             // Whoever finds an event by polling is spared a sleep.
             let met_cost = self.beyond_sleep[until];
-            return Worth { met, met_cost, missed_cost: missed * u128::from(window.until_ns) };
+            return Worth { met, met_cost, missed_cost: missed * u128::from(window.until_ns), timer_cost: 0 };
         }
         // It sleeps until the window, a little too early, and once more where nothing came by its end.
-        let Sleeps { cost_ns, early_ns, late_ns } = self.sleeps;
+        let Sleeps { cost_ns, timer_ns, early_ns, late_ns } = self.sleeps;
         let begins_ns = window.from_ns.saturating_sub(early_ns.saturating_sub(late_ns));
         let met_gaps = self.gaps[until] - self.gaps[from];
         let met_cost = met_gaps.saturating_sub(u128::from(met) * u128::from(begins_ns));
         let missed_ns = window.until_ns.saturating_sub(begins_ns) + cost_ns;
-        Worth { met, met_cost, missed_cost: missed * u128::from(missed_ns) }
+        let timer_cost = u128::from(self.total()) * u128::from(timer_ns);
+        Worth { met, met_cost, missed_cost: missed * u128::from(missed_ns), timer_cost }
     }
 
     /// The window that meets most events within `affordable`, the cheapest of equals.
@@ -160,7 +165,7 @@ impl Chart {
             let window = Window { from_ns, until_ns };
             let worth = self.between(from, until, window);
             // Each further bin adds to the cost of what is met; that of what is not may fall.
-            if worth.met_cost > affordable {
+            if worth.met_cost + worth.timer_cost > affordable {
                 break;
             }
             if worth.cost() <= affordable && worth.is_better_than(&best.1) {
@@ -174,7 +179,7 @@ impl Chart {
 mod tests {
     use super::*;
 
-    const SLEEPS: Sleeps = Sleeps { cost_ns: 2_000, early_ns: 60_000, late_ns: 40_000 };
+    const SLEEPS: Sleeps = Sleeps { cost_ns: 2_000, timer_ns: 1_000, early_ns: 60_000, late_ns: 40_000 };
 
     fn chart(gaps_ns: &[(u64, usize)]) -> Chart {
         let mut gaps = Gaps::new();
@@ -232,12 +237,13 @@ mod tests {
             let begins = w.from_ns.saturating_sub(if w.from_ns == 0 { 0 } else { 20_000 });
             let spared = if w.from_ns == 0 { SLEEPS.cost_ns } else { 0 };
             let again = SLEEPS.cost_ns - spared;
+            let timer = if w.from_ns == 0 { 0 } else { i128::from(SLEEPS.timer_ns) };
             if gap_ns < w.from_ns {
-                0
+                timer
             } else if gap_ns < w.until_ns {
-                i128::from(gap_ns.saturating_sub(begins).saturating_sub(spared))
+                timer + i128::from(gap_ns.saturating_sub(begins).saturating_sub(spared))
             } else {
-                i128::from(w.until_ns - begins + again)
+                timer + i128::from(w.until_ns - begins + again)
             }
         };
         let edges: Vec<u64> = chart.bins.iter().flat_map(|bin| [bin.low_ns, bin.high_ns]).collect();

@@ -1,6 +1,7 @@
 //! Decisions of a waiting thread, without I/O: the caller has the clock, the polls and the sleeps.
 
 use crate::auto::Auto;
+use crate::cost::SleepCosts;
 use crate::plan::Window;
 use crate::step::WaitStep;
 use serde::{Deserialize, Serialize};
@@ -190,10 +191,10 @@ impl Waiter {
         }
     }
 
-    /// Sets the processor time that a sleep takes here, as [`measure_sleep`](crate::measure_sleep) finds it.
-    pub fn set_sleep_cost(&mut self, ns: u64) {
+    /// Sets the processor time that sleeps take here, as [`measure_sleeps`](crate::measure_sleeps) finds it.
+    pub fn set_sleep_costs(&mut self, costs: SleepCosts) {
         if let Some(auto) = &mut self.auto {
-            auto.set_sleep_cost(ns);
+            auto.set_sleep_costs(costs);
         }
     }
 
