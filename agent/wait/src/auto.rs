@@ -6,8 +6,8 @@
 //! cannot be foreseen is slept through.
 //!
 //! The budget is kept by an account, whatever the gaps do: polled time is taken from it, and without credit nothing is
-//! polled. It pays for what a thread that only sleeps would not have spent, so a gap shorter than a sleep's own cost is free,
-//! and a timer, which ends the sleep before a window, is not.
+//! polled. It pays for what a thread that only sleeps would not have spent, so a gap shorter than a sleep's own cost is free.
+//! A timer, which ends the sleep before a window, is not.
 //!
 //! A window is left for another one that would meet an eighth of all events more, or as many for an eighth less. It is
 //! also left where it costs an eighth more than the budget; and not before it was kept for a time: 50 ms, half as much
@@ -18,9 +18,8 @@
 //! polling by that estimate was in vain, the gap is at least twice what was polled. The estimate is not raised again
 //! for a while.
 
-use crate::cost::SleepCosts;
 use crate::gaps::Gaps;
-use crate::plan::{Chart, Sleeps, Window};
+use crate::plan::{Chart, SleepCosts, Sleeps, Window};
 use crate::step::WaitStep;
 
 /// The longest polling that the account allows at once after a quiet time, nanoseconds. With less than a tenth of a second,

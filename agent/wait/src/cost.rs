@@ -1,6 +1,7 @@
 //! The processor time of sleeps on this machine.
 
 use crate::futex::Futex;
+use crate::plan::SleepCosts;
 use crate::waiter::{Mode, Waiter};
 use nix::time::{ClockId, clock_gettime};
 use std::io;
@@ -24,15 +25,6 @@ const TIMER_SLACK_NS: u64 = 1_000;
 /// Values of the word on which the measured thread sleeps.
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
-
-/// The processor time of one sleep and its end, nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SleepCosts {
-    /// Another thread ends the sleep.
-    pub woken_ns: u64,
-    /// The sleep ends by itself: a timer is set and interrupts, which is dear in a virtual machine.
-    pub timed_ns: u64,
-}
 
 /// The processor time that the calling thread has used.
 ///

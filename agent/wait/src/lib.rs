@@ -35,11 +35,11 @@ mod waiter;
 mod watch;
 
 pub use auto::DWELL_NS;
-pub use cost::{SleepCosts, measure_sleeps, prepare, sleep_exactly, thread_time};
+pub use cost::{measure_sleeps, prepare, sleep_exactly, thread_time};
 pub use dispatch::{Class, DispatchError, Dispatched, Dispatcher, FIFO_PRIORITY, begin};
 pub use latency::{AwakeCores, CPU_DMA_LATENCY, LINGER_NS};
 pub use parker::Parker;
-pub use plan::Window;
+pub use plan::{SleepCosts, Window};
 pub use ready::{MAX_QUEUES, QueuesError, Ready};
 pub use sockets::{BusyPollError, BusyWait, busy_poll_us, incoming_napi, set_busy_poll};
 pub use step::{WaitStep, sleep_time};

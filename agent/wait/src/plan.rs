@@ -26,7 +26,16 @@ impl Window {
     }
 }
 
-/// The costs of a sleep, as measured.
+/// The processor time of one sleep and its end, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SleepCosts {
+    /// Another thread ends the sleep.
+    pub woken_ns: u64,
+    /// The sleep ends by itself: a timer is set and interrupts, which is dear in a virtual machine.
+    pub timed_ns: u64,
+}
+
+/// The costs and times of sleeps before a window, as measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sleeps {
     /// Processor time of one sleep and its end, nanoseconds.

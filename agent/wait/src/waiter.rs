@@ -1,8 +1,7 @@
 //! Decisions of a waiting thread, without I/O: the caller has the clock, the polls and the sleeps.
 
 use crate::auto::Auto;
-use crate::cost::SleepCosts;
-use crate::plan::Window;
+use crate::plan::{SleepCosts, Window};
 use crate::step::WaitStep;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
