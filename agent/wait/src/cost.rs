@@ -1,12 +1,11 @@
 //! The processor time of sleeps on this machine.
 
-use crate::futex::Futex;
+use crate::parker::Parker;
 use crate::plan::SleepCosts;
 use crate::waiter::{Mode, Waiter};
 use nix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -18,13 +17,14 @@ const WARM: u32 = 4;
 const TIMED: Duration = Duration::from_micros(50);
 /// The time for which a thread is left asleep before it is woken.
 const ASLEEP_FOR: Duration = Duration::from_micros(20);
-/// The shortest and the longest time of a sleep that is believed, nanoseconds.
-const BELIEVED_NS: (u64, u64) = (300, 100_000);
+/// The shortest processor time of a sleep that is believed, nanoseconds.
+const LEAST_NS: u64 = 300;
+/// The longest one where another thread ends the sleep, nanoseconds.
+const MAX_WOKEN_NS: u64 = 30_000;
+/// The longest one where the sleep ends by itself, nanoseconds.
+const MAX_TIMED_NS: u64 = 100_000;
 /// The delay with which the kernel may end a sleep of this thread, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1_000;
-/// Values of the word on which the measured thread sleeps.
-const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
 
 /// The processor time that the calling thread has used.
 ///
@@ -34,25 +34,23 @@ pub fn thread_time() -> io::Result<Duration> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?))
 }
 
-/// Returns the processor time of one sleep, the mean of some, nanoseconds.
-fn mean(mut sleep: impl FnMut()) -> io::Result<u64> {
+/// Returns the processor time of one sleep, the mean of some, nanoseconds; `most` where it is longer.
+fn mean(mut sleep: impl FnMut(), most: u64) -> io::Result<u64> {
     (0..WARM).for_each(|_| sleep());
     let before = thread_time();
     (0..SLEEPS).for_each(|_| sleep());
     let took = thread_time()?.saturating_sub(before?) / SLEEPS;
-    let (least, most) = BELIEVED_NS;
-    Ok(u64::try_from(took.as_nanos()).unwrap_or(most).clamp(least, most))
+    Ok(u64::try_from(took.as_nanos()).unwrap_or(most).clamp(LEAST_NS, most))
 }
 
-/// Wakes the thread that sleeps on `word`, each time that it does.
-fn wake_each(word: &Futex) {
+/// Ends each sleep that is measured at this place.
+fn call_each(place: &Parker) {
     for _ in 0..WARM + SLEEPS {
-        while word.value().load(Ordering::Acquire) != ASLEEP {
+        while !place.is_asleep() {
             thread::yield_now();
         }
-        word.wait(ASLEEP, Some(ASLEEP_FOR));
-        word.value().store(AWAKE, Ordering::Release);
-        word.wake(1);
+        Parker::new().wait(ASLEEP_FOR);
+        place.call();
     }
 }
 
@@ -61,19 +59,17 @@ fn wake_each(word: &Futex) {
 /// # Errors
 /// The error of a system call.
 pub fn measure_sleeps() -> io::Result<SleepCosts> {
-    let word = Futex::new(AWAKE);
-    let timed_ns = mean(|| word.wait(AWAKE, Some(TIMED)))?;
+    let place = Parker::new();
+    let sleep = |timeout| {
+        place.wait(timeout);
+    };
+    let timed_ns = mean(|| sleep(TIMED), MAX_TIMED_NS)?;
     let woken_ns = thread::scope(|scope| {
-        thread::Builder::new().name("ccp-measure".to_owned()).spawn_scoped(scope, || wake_each(&word))?;
-        // Nothing ends this early: the other thread waits for each of these sleeps.
-        mean(|| {
-            word.value().store(ASLEEP, Ordering::Release);
-            while word.value().load(Ordering::Acquire) == ASLEEP {
-                word.wait(ASLEEP, None);
-            }
-        })
+        thread::Builder::new().name("ccp-measure".to_owned()).spawn_scoped(scope, || call_each(&place))?;
+        // An early return would leave the other thread waiting for a sleep.
+        mean(|| sleep(Duration::MAX), MAX_WOKEN_NS)
     })?;
-    Ok(SleepCosts { woken_ns, timed_ns: timed_ns.max(woken_ns) })
+    Ok(SleepCosts { woken_ns, timed_ns })
 }
 
 /// Prepares the calling thread to wait so: where its mode depends on it, sleeps end on time, and their costs are known. They are
@@ -87,10 +83,10 @@ pub fn prepare(waiter: &mut Waiter) -> io::Result<()> {
         sleep_exactly()?;
         let costs = match MEASURED.get() {
             Some(costs) => *costs,
-            None => *MEASURED.get_or_init({
-                let costs = measure_sleeps()?;
-                move || costs
-            }),
+            None => {
+                let measured = measure_sleeps()?;
+                *MEASURED.get_or_init(|| measured)
+            }
         };
         waiter.set_sleep_costs(costs);
     }
