@@ -29,7 +29,7 @@
 //!     │     │ ▲ └─loss─► LOOK 5 ─► back               │ queue stayed
 //!     │     │ └──────── RTT stays too: path is longer ── DEEP 4 (not at the start)
 //!     │                                               │ RTT changes: a rival
-//!     ├── twice ── queue went ── CHECK 3 ◄──time── COMPETE 1 ◄─┘
+//!     ├── need ─── queue went ── CHECK 3 ◄──time── COMPETE 1 ◄─┘
 //!     │                            └─queue stayed───►┘ │
 //!     └───────────── carries less than half of before ─┘
 //! ```
@@ -49,8 +49,8 @@
 //!   rate until three rounds let that grow by less than a quarter, then by BBR's eight phases. This rate is the largest
 //!   of 8 to 16 `min_us`.
 //! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
-//!   after 6 round trips, then up to 8 s. A loss ends it. Two successes in a row lead back to DELAY; the second test follows the first success by 6
-//!   round trips, or 2 s.
+//!   after 6 round trips, then up to 8 s. A loss ends it. `need` successes in a row lead back to DELAY: two, and two more (up to 8) each time that DELAY suspected a
+//!   rival again before it had lasted 3 s. A test follows a success by 6 round trips, or 2 s.
 //! - **LOOK** (5): who joins a queue that never empties takes it for the path, and so does a flow whose own queue never does. So the flow
 //!   halves its window for two `srtt`s, once a second or less often: where it hogs the link, that alone shows a smaller `min_us`, and
 //!   the queue then counts. It looks on a loss in DELAY; and where the gain is 0 in the last 5 s of 15 whose smallest RTT is above that
@@ -340,13 +340,14 @@ mod tests {
         assert!(took_us < 5_000_000, "{took_us}");
     }
 
-    /// Two checks in a row have to succeed in each competition: those of the one before do not count.
+    /// Two checks in a row have to succeed, and two more each time that a rival is there again within 3 s, eight at most. Those of the
+    /// competition before do not count.
     #[test]
-    fn successful_checks_are_counted_anew_in_each_competition() {
+    fn checks_are_counted_anew_in_each_competition_and_more_are_asked_for_where_it_comes_back() {
         let mut path = Path::settled();
-        for competition in 1..=3 {
+        for (needed, delay_us) in [(2, 0), (4, 0), (6, 0), (8, 0), (8, 4_000_000), (2, 0)] {
             path.rival_comes();
-            assert_eq!(path.bench.reg("base"), 0, "competition {competition}");
+            assert_eq!(path.bench.reg("base"), 0, "of {needed}");
             path.others = 0;
             let mut once = false;
             for _ in 0..400 {
@@ -356,9 +357,12 @@ mod tests {
                     break;
                 }
             }
-            assert_eq!((path.mode(), once), (DELAY, true), "competition {competition}");
-            assert_eq!(path.bench.reg("base"), 2, "competition {competition}");
-            (0..20).for_each(|_| path.round());
+            assert_eq!((path.mode(), once), (DELAY, true), "of {needed}");
+            assert_eq!(path.bench.reg("base"), needed);
+            let until_us = path.bench.now_us + delay_us.max(20 * BASE_US);
+            while path.bench.now_us < until_us {
+                path.round();
+            }
         }
     }
 

@@ -66,6 +66,26 @@ fn the_queue_stays_short_for_minutes_where_nothing_is_lost() {
     }
 }
 
+/// A test that happens to meet a short queue of CUBIC's sent dual back to its delay mode, again and again, to a third of the fair share.
+#[test]
+fn who_was_wrong_about_a_rival_asks_more_often_before_it_leaves_again() {
+    let mut carried = Vec::new();
+    for (mbit, rtt_ms, queue_packets) in [(52, 5, 31), (91, 14, 82), (35, 8, 36), (127, 5, 288)] {
+        for (own_s, rival_s) in [(0, 5), (5, 0)] {
+            let both = [("dual", own_s), ("cubic", rival_s)]
+                .map(|(algorithm, second)| Start { algorithm, at_us: second * S });
+            let mut lab = Lab::new(Link { mbit, rtt_ms, queue_packets }, &both);
+            lab.run_until(15 * S);
+            let seen = lab.run_until(60 * S);
+            eprintln!("{mbit} Mb/s, {rtt_ms} ms, {own_s}: {seen:?}");
+            carried.push(seen.shares[0]);
+        }
+    }
+    let mean = carried.iter().sum::<f64>() / carried.len() as f64;
+    eprintln!("{mean:.1} % of {carried:?}");
+    assert!(mean > 33.0, "{mean}: {carried:?}");
+}
+
 /// Dual stayed competitive after CUBIC had left.
 #[test]
 fn some_seconds_after_its_rival_has_left_the_queue_is_short_again() {
