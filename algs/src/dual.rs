@@ -65,8 +65,7 @@
 //! # Known weaknesses
 //! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. A flow that
 //! joins CUBIC in a deep queue never sees the path's own RTT. It takes the least that CUBIC leaves for it, and so
-//! returns to DELAY too often: 0.37 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated and on the
-//! kernel. A way back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two
+//! returns to DELAY too often: 0.46 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated. A way back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two
 //! packets 10 to 20 % are lost. A cellular link that stops for seconds can leave the flow in competition with itself
 //! until a check succeeds. Some groups of more than eight flows of its own kind take each other for rivals.
 //!
