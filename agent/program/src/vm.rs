@@ -198,6 +198,31 @@ impl ProgramState {
         self.snapshot = 0;
     }
 
+    /// Becomes `other`, whose registers are `regs`; of registers and histories only those that `program` has are copied.
+    pub fn copy_used(&mut self, other: &ProgramState, regs: &[i64], program: &Program) {
+        self.regs[..regs.len()].copy_from_slice(regs);
+        let cells = program.policy_inputs();
+        self.histories[..cells].copy_from_slice(&other.histories[..cells]);
+        // Each field by name: who adds one is told here.
+        let ProgramState {
+            regs: _,
+            cwnd_bytes,
+            rate_bytes_per_s,
+            priority,
+            path,
+            decide_at_bytes,
+            micros_zero_us,
+            faults,
+            histories: _,
+            action_q16,
+            snapshot,
+        } = *other;
+        (self.cwnd_bytes, self.rate_bytes_per_s) = (cwnd_bytes, rate_bytes_per_s);
+        (self.priority, self.path, self.decide_at_bytes) = (priority, path, decide_at_bytes);
+        (self.micros_zero_us, self.faults) = (micros_zero_us, faults);
+        (self.action_q16, self.snapshot) = (action_q16, snapshot);
+    }
+
     /// Runs `program`, which asks no policy, on one ACK: [`ProgramState::invoke_with`] and [`NoPolicies`].
     pub fn invoke(
         &mut self,

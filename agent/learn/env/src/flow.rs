@@ -211,6 +211,9 @@ impl<'a> EnvFlow<'a> {
                 self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
                 let compiled = &self.compiled[self.running];
                 self.machine = compiled.machine.clone().map(Box::new);
+                if let Some(shadow) = &mut self.shadow {
+                    shadow.program(compiled);
+                }
                 self.vm.start(&compiled.program, (now_ns / 1000) as i64);
                 if let Some((reg, rate)) = compiled.start_rate.zip(self.start_rate) {
                     self.vm.regs[usize::from(reg)] = rate as i64;
@@ -305,14 +308,13 @@ impl<'a> EnvFlow<'a> {
 
     fn invoke<D: Decider + ?Sized>(&mut self, now_ns: u64, acked: &Acked, decider: &mut D) {
         let prims = self.transport.prims(now_ns, acked, self.pending_bytes());
-        if self.shadow.is_some() {
-            self.fetch_registers();
-        }
         let compiled = &self.compiled[self.running];
         let truth =
             Truth { link_bytes_per_s: self.link_bytes_per_s as f64, random_losses: self.random_losses };
         let interval = Interval { compiled, now_us: now_ns / 1000, truth };
-        let foresight = self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, interval, &prims));
+        let regs = self.machine.as_ref().map_or(&self.vm.regs[..], |machine| machine.regs());
+        let foresight =
+            self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, regs, interval, &prims));
         let (agent, steps) = (self.index as usize, self.counts.steps);
         let mut asking = Asking { decider, agent, steps, foresight };
         let outcome = match &mut self.machine {
