@@ -78,6 +78,24 @@ fn a_policy_sees_all_histories_and_the_window_that_the_clause_has_left() {
 }
 
 #[test]
+fn a_copy_of_what_the_program_uses_is_the_flow() {
+    let program = compile(
+        "(def (Report (x 0)) (n 0))
+         (when true (:= Report.x Ack.bytes_acked) (:= n (+ n 1)) (history 3 n) (policy 5) (:= y (/ n (- n n))) (report))",
+    )
+    .unwrap();
+    let mut flow = ProgramState::new(&program, 14_480, 9);
+    (flow.priority, flow.path, flow.decide_at_bytes) = (2, 1, 77);
+    for bytes in [10, 20] {
+        invoke(&program, &mut flow, &ack(bytes), &mut Scripted::new(ACTION, 30_000, 40_000));
+    }
+    let mut copy = ProgramState::idle(0);
+    copy.copy_used(&flow, &flow.regs[..program.regs().len()], &program);
+    assert!(flow.faults > 0 && flow.histories[..3] == [0, 1, 2], "{flow:?}");
+    assert_eq!(copy, flow);
+}
+
+#[test]
 fn the_rest_of_the_program_sees_the_decision() {
     let program = compile(
         "(def (Report (cwnd 0) (rate 0) (action 0) (snapshot 0) (before 0)))
