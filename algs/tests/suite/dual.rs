@@ -66,7 +66,7 @@ fn the_queue_stays_short_for_minutes_where_nothing_is_lost() {
     }
 }
 
-/// A test that happens to meet a short queue of CUBIC's sent dual back to its delay mode, again and again, to a third of the fair share.
+/// Tests that happened to meet a short queue of CUBIC's sent dual back to its delay mode, again and again.
 #[test]
 fn who_was_wrong_about_a_rival_asks_more_often_before_it_leaves_again() {
     let mut carried = Vec::new();

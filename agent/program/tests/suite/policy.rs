@@ -81,7 +81,7 @@ fn a_policy_sees_all_histories_and_the_window_that_the_clause_has_left() {
 fn a_copy_of_what_the_program_uses_is_the_flow() {
     let program = compile(
         "(def (Report (x 0)) (n 0))
-         (when true (:= Report.x Ack.bytes_acked) (:= n (+ n 1)) (history 3 n) (policy 5) (:= y (/ n (- n n))) (report))",
+         (when true (:= Report.x Ack.bytes_acked) (:= n (+ n 1)) (history 3 n) (policy 5) (:= Report.x (/ n (- n n))) (report))",
     )
     .unwrap();
     let mut flow = ProgramState::new(&program, 14_480, 9);
