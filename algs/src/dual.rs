@@ -49,8 +49,8 @@
 //!   rate until three rounds let that grow by less than a quarter, then by BBR's eight phases. This rate is the largest
 //!   of 8 to 16 `min_us`.
 //! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
-//!   after 6 round trips, then up to 8 s. A loss ends it. `need` successes in a row lead back to DELAY: two, and two more (up to 8) each time that DELAY suspected a
-//!   rival again before it had lasted 3 s. A test follows a success by 6 round trips, or 2 s.
+//!   after 6 round trips, then up to 8 s. A loss ends it. `need` successes in a row lead back to DELAY: two, and two more (up to 8) each
+//!   time that DELAY suspected a rival again before it had lasted 3 s. A test follows a success by 6 round trips, or 2 s.
 //! - **LOOK** (5): who joins a queue that never empties takes it for the path, and so does a flow whose own queue never does. So the flow
 //!   halves its window for two `srtt`s, once a second or less often: where it hogs the link, that alone shows a smaller `min_us`, and
 //!   the queue then counts. It looks on a loss in DELAY; and where the gain is 0 in the last 5 s of 15 whose smallest RTT is above that
@@ -63,11 +63,12 @@
 //! `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
-//! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. A flow that
-//! joins CUBIC in a deep queue never sees the path's own RTT. It takes the least that CUBIC leaves for it, and so
-//! returns to DELAY too often: 0.46 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated. A way back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two
-//! packets 10 to 20 % are lost. A cellular link that stops for seconds can leave the flow in competition with itself
-//! until a check succeeds. Some groups of more than eight flows of its own kind take each other for rivals.
+//! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. A flow
+//! that joins CUBIC in a deep queue never sees the path's own RTT. It takes the least that CUBIC leaves for it, and
+//! so returns to DELAY too often: 0.46 of the fair share on 24 Mb/s, 40 ms and two BDPs of queue, simulated. A way
+//! back that lets ACKs through each 250 ms or less often starves the flow. Behind queues of one or two packets 10
+//! to 20 % are lost. A cellular link that stops for seconds can leave the flow in competition with itself until a
+//! check succeeds. Some groups of more than eight flows of its own kind take each other for rivals.
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 

@@ -312,9 +312,10 @@ impl<'a> EnvFlow<'a> {
         let truth =
             Truth { link_bytes_per_s: self.link_bytes_per_s as f64, random_losses: self.random_losses };
         let interval = Interval { compiled, now_us: now_ns / 1000, truth };
-        let regs = self.machine.as_ref().map_or(&self.vm.regs[..], |machine| machine.regs());
-        let foresight =
-            self.shadow.as_mut().map(|shadow| Foresight::new(shadow, &self.vm, regs, interval, &prims));
+        let foresight = self.shadow.as_mut().map(|shadow| {
+            let regs = self.machine.as_ref().map_or(&self.vm.regs[..], |machine| machine.regs());
+            Foresight::new(shadow, &self.vm, regs, interval, &prims)
+        });
         let (agent, steps) = (self.index as usize, self.counts.steps);
         let mut asking = Asking { decider, agent, steps, foresight };
         let outcome = match &mut self.machine {
